@@ -1,7 +1,8 @@
 """The nouns of millpond: frozen data, no behaviour, no I/O.
 
 Moments are `Millis` of the wall clock (UTC), names end in `_at`; lengths are milliseconds,
-names end in `_ms`.
+names end in `_ms`. The four nouns on the hot path are msgspec structs, made ten times as fast
+as frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, NewType
+
+import msgspec
 
 JobId = NewType("JobId", int)
 WorkerId = NewType("WorkerId", int)
@@ -50,8 +53,7 @@ Answer = Literal["admitted", "coalesced", "duplicate", "refused"]
 Coalesce = Literal["first", "latest"]
 
 
-@dataclass(frozen=True, slots=True)
-class JobSpec:
+class JobSpec(msgspec.Struct, frozen=True, gc=False):
     """One piece of work as the caller asks for it, payload already encoded.
 
     `due_at` is a moment, `delay_ms` a length counted from the transaction's own clock
@@ -84,8 +86,7 @@ class JobSpec:
     codec: str = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True, gc=False):
     """The answer to one JobSpec; `job_id` is the existing job's for coalesced and duplicate."""
 
     answer: Answer
@@ -100,8 +101,7 @@ class Token(NamedTuple):
     claim: int
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """One job as a worker receives it; it may start only because the claim is committed.
 
     `attempts` counts the charged attempts before this one, `crashes` those that took their
@@ -153,8 +153,7 @@ class Want:
     workload: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """How a claimed job's attempt ended, as its keeper reports it.
 
     `outcome` is what happened; whether a failed attempt is retried the store decides, from
