@@ -1,0 +1,175 @@
+"""Which ready jobs a claim takes: strict lanes first, queues in turn, then by rank.
+
+Pure: the store hands in the heads of the non-empty lanes, feeds rows when asked, and takes
+what was picked. Within a queue the lanes are merged by (rank, id), so the order over many
+lanes is the order one lane would give. Queues are served in turn, so that a long one cannot
+hold up the others. A lane draws on *meters* (places of its queue, workload and task) and on
+one of its *seats* (the worker's slots it may use); it closes when a meter or all seats are
+used up.
+
+Cost: O(lanes + picked · log lanes).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from typing import Any
+
+Row = tuple[Any, ...]
+"""(rank, id, due, …): what follows the id is the store's own."""
+Heap = list[tuple[tuple[int, int], int]]
+"""Lanes of one queue by the (rank, id) of their next row."""
+
+
+class Meter:
+    """Places that several lanes draw on."""
+
+    __slots__ = ("room",)
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A non-empty lane as the picker sees it; `left` counts rows not fed yet."""
+
+    id: int
+    queue: int
+    strict: bool
+    head: tuple[int, int]
+    left: int
+    seats: tuple[Meter, ...]
+    meters: tuple[Meter, ...] = ()
+    rows: deque[Row] = field(default_factory=deque)
+    last: tuple[int, int] | None = None
+
+    def room(self) -> int:
+        """Return how many more jobs this lane may give."""
+        places = min((meter.room for meter in self.meters), default=1 << 30)
+        return min(places, sum(seat.room for seat in self.seats))
+
+    def use(self) -> None:
+        """Take one place of every meter and one seat, the most specific that has room."""
+        for meter in self.meters:
+            meter.room -= 1
+        next(seat for seat in self.seats if seat.room > 0).room -= 1
+
+
+class Picker:
+    """Picks up to `limit` rows; `run` says which lanes it must be fed before it can go on."""
+
+    def __init__(
+        self,
+        lanes: Iterable[Lane],
+        limit: int,
+        *,
+        turn: int = 0,
+        may_run: Callable[[Lane, Row], bool] | None = None,
+    ) -> None:
+        self.picked: list[tuple[int, Row]] = []
+        self._limit = limit
+        self._may_run = may_run
+        self._lanes = {lane.id: lane for lane in lanes if lane.room() > 0}
+        self._phases = deque(
+            phase for strict in (True, False) if (phase := self._phase(strict, turn))
+        )
+
+    def _phase(self, strict: bool, turn: int) -> deque[Heap]:  # noqa: FBT001
+        by_queue: dict[int, Heap] = {}
+        for lane in self._lanes.values():
+            if lane.strict is strict:
+                by_queue.setdefault(lane.queue, []).append((lane.head, lane.id))
+        heaps = [by_queue[queue] for queue in sorted(by_queue)]
+        for heap in heaps:
+            heapify(heap)
+        around = deque(heaps)
+        if around:
+            around.rotate(-(turn % len(around)))
+        return around
+
+    @property
+    def missing(self) -> int:
+        """How many more jobs are wanted."""
+        return self._limit - len(self.picked)
+
+    def run(self) -> list[Lane]:
+        """Pick until done (an empty list) or until the lanes returned must be fed."""
+        while self._phases and self.missing > 0:
+            phase = self._phases[0]
+            if not phase:
+                self._phases.popleft()
+                continue
+            hungry = self._serve(phase)
+            if hungry is not None:
+                return self._hungry(hungry)
+        return []
+
+    def _serve(self, phase: deque[Heap]) -> Lane | None:
+        heap = phase[0]
+        if not heap:
+            phase.popleft()
+            return None
+        lane = self._lanes[heap[0][1]]
+        if lane.room() <= 0:
+            heappop(heap)
+        elif not lane.rows:
+            if lane.left > 0:
+                return lane
+            heappop(heap)
+        else:
+            self._take(heap, lane, phase)
+        return None
+
+    def _take(self, heap: Heap, lane: Lane, phase: deque[Heap]) -> None:
+        """Take the lane's next row; alone in its phase, all rows up to the next lane's head."""
+        rival = min(heap[1:3]) if len(heap) > 1 else None
+        before = len(self.picked)
+        enough = before + (self.missing if len(phase) == 1 else 1)
+        while lane.rows and len(self.picked) < enough:
+            row = lane.rows[0]
+            if rival is not None and ((row[0], row[1]), lane.id) > rival:
+                break
+            lane.rows.popleft()
+            if self._may_run is not None and not self._may_run(lane, row):
+                continue
+            lane.use()
+            self.picked.append((lane.id, row))
+            if lane.room() <= 0:
+                break
+        if lane.rows:
+            heapreplace(heap, ((lane.rows[0][0], lane.rows[0][1]), lane.id))
+        elif lane.left <= 0:
+            heappop(heap)
+        else:
+            self._unknown_head(heap, lane)
+        if len(self.picked) > before:
+            phase.rotate(-1)
+
+    def _unknown_head(self, heap: Heap, lane: Lane) -> None:
+        # The next row is not known yet, but it sorts after the last one: staying in front
+        # at that place makes the lane be fed before anything that sorts later is picked.
+        heapreplace(heap, (lane.last or lane.head, lane.id))
+
+    def _hungry(self, first: Lane) -> list[Lane]:
+        """Ask for the lane in front and for all others that have nothing buffered either."""
+        others = (
+            lane
+            for lane in self._lanes.values()
+            if lane is not first
+            and not lane.rows
+            and lane.left > 0
+            and lane.strict is first.strict
+            and lane.room() > 0
+        )
+        return [first, *others] if self.missing > 1 else [first]
+
+    def feed(self, lane: Lane, rows: Sequence[Row]) -> None:
+        """Hand in the next rows of a lane, in order; none means that it is empty after all."""
+        lane.rows.extend(rows)
+        lane.left = lane.left - len(rows) if rows else 0
+        if rows:
+            lane.last = (rows[-1][0], rows[-1][1])

@@ -1,0 +1,1 @@
+"""The store: one protocol, an engine per database."""

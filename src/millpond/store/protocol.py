@@ -1,0 +1,261 @@
+"""What a store promises, whatever the engine.
+
+Every write is one transaction with one meaning and returns a `Ticket`: wait for it with
+`.result()`, or await it. A ticket is resolved only after COMMIT has returned. The store reads
+its clock once a transaction, after it holds the lock; callers pass lengths of time.
+
+Reads are plain calls; each answers from one snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from millpond.clock import Clock
+from millpond.config import QueueSettings, TaskSettings
+from millpond.model import (
+    Admission,
+    AttemptRow,
+    BeatAnswer,
+    ClaimBatch,
+    Connection,
+    Drift,
+    JobFilter,
+    JobId,
+    JobRow,
+    JobSpec,
+    Observation,
+    Purged,
+    Recovered,
+    Settled,
+    Settlement,
+    State,
+    StatusSnapshot,
+    Token,
+    TransactionFigures,
+    Want,
+    WorkerId,
+    WorkerInfo,
+    WorkerRow,
+)
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Ticket(Protocol[T_co]):
+    """The promise of a write: resolved after its COMMIT, by the storage thread."""
+
+    def result(self, timeout: float | None = None) -> T_co:
+        """Wait and return the answer, or raise what went wrong (TimeoutError after `timeout` s)."""
+        ...
+
+    def done(self) -> bool:
+        """Tell whether the answer is there."""
+        ...
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, in the storage thread, when the answer is there; keep it short."""
+        ...
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """Await the answer; no thread is held meanwhile."""
+        ...
+
+
+class Reader(Protocol):
+    """What only looks: command line, dashboard and metrics need no more."""
+
+    def get(self, job_id: JobId, *, payload: bool = True) -> JobRow | None:
+        """Return one job, None when there is none."""
+        ...
+
+    def find(
+        self, where: JobFilter, *, before: JobId | None = None, limit: int = 100
+    ) -> list[JobRow]:
+        """Return jobs, newest first, payloads left out; page on with `before` the last id."""
+        ...
+
+    def attempts(self, job_id: JobId) -> list[AttemptRow]:
+        """Return the job's history, oldest first."""
+        ...
+
+    def status(self) -> StatusSnapshot:
+        """Return counts, workers and warnings from counters, cheap at any size."""
+        ...
+
+    def workers(self) -> list[WorkerRow]:
+        """Return the registered keepers, live ones first."""
+        ...
+
+    def result_of(self, operation_id: str, task: str | None = None) -> bytes | None:
+        """Return the newest stored result of an operation."""
+        ...
+
+    def tasks(self) -> dict[str, TaskSettings]:
+        """Return the settings of every task the store knows."""
+        ...
+
+    def next_due(self) -> int | None:
+        """Return when the earliest scheduled job falls due."""
+        ...
+
+    def claimable(self, tasks: Collection[str]) -> bool:
+        """Tell, without a write lock, whether a claim for these tasks may find something."""
+        ...
+
+    def expired(self) -> bool:
+        """Tell, without a write lock, whether recovery may find something in this domain."""
+        ...
+
+    def beats(self) -> dict[WorkerId, tuple[str, int, int]]:
+        """Return domain, beat and newest claim of every worker that holds running jobs."""
+        ...
+
+    def changed(self) -> bool:
+        """Tell whether another connection committed since the last call (data_version)."""
+        ...
+
+    def shared(self) -> bool:
+        """Tell whether foreign connections enqueue into this file (`tx=`)."""
+        ...
+
+    def verify(self) -> list[str]:
+        """Check the file, every job's state and every counter; return what is wrong."""
+        ...
+
+    def drift(self) -> list[Drift]:
+        """Recount all counters in one snapshot; return those that differ."""
+        ...
+
+    def figures(self) -> TransactionFigures:
+        """Return how long this process held the write lock and waited for it."""
+        ...
+
+    def doctor(self) -> list[Any]:
+        """Return the gate's findings, the plans' findings and the settings of this store."""
+        ...
+
+
+class Store(Reader, Protocol):
+    """What changes something; each method is one transaction."""
+
+    clock: Clock
+
+    def enqueue(self, specs: Sequence[JobSpec]) -> Ticket[list[Admission]]:
+        """Decide about all specs and insert what is admitted: all of them or none."""
+        ...
+
+    def enqueue_in(self, tx: Connection, specs: Sequence[JobSpec]) -> list[Admission]:
+        """Do the same inside the caller's own transaction, which the caller commits."""
+        ...
+
+    def register(self, info: WorkerInfo) -> Ticket[WorkerId]:
+        """Make a keeper known, under a number never used before."""
+        ...
+
+    def unregister(self, worker: WorkerId) -> Ticket[None]:
+        """Forget a keeper that holds nothing any more."""
+        ...
+
+    def claim(
+        self, worker: WorkerId, wants: Sequence[Want], tasks: Collection[str], limit: int
+    ) -> Ticket[ClaimBatch]:
+        """Promote what is due, take at most `limit` jobs of `tasks`, give each a fresh token."""
+        ...
+
+    def settle(
+        self, worker: WorkerId, settlements: Sequence[Settlement]
+    ) -> Ticket[list[Settled]]:
+        """Record how attempts ended, each fenced by its token and unexpired lease.
+
+        One answer per settlement, in order. Goes ahead of other writes and waits for a busy
+        database as long as the leases last.
+        """
+        ...
+
+    def beat(
+        self,
+        worker: WorkerId,
+        held: Collection[Token],
+        known_claim: int | None,
+        interval_ms: int,
+        budget_ms: int,
+    ) -> Ticket[BeatAnswer]:
+        """Take back this worker's expired leases, then renew all the others with one row.
+
+        Rows of this worker that it does not hold are released, unless their claim is newer
+        than `known_claim` (None: every row's claim has been delivered).
+        """
+        ...
+
+    def recover(
+        self,
+        *,
+        limit: int,
+        observed: Sequence[Observation] = (),
+        unstarted: Collection[Token] = (),
+        rolls: Callable[[], float] | None = None,
+    ) -> Ticket[Recovered]:
+        """Take back expired leases: retry with backoff, fail or cancel; `unstarted` are released."""
+        ...
+
+    def cancel(
+        self, job_id: JobId, *, by: str | None = None, note: str | None = None
+    ) -> Ticket[State | None]:
+        """Cancel a waiting job at once, ask for it when running; the state found, None if absent."""
+        ...
+
+    def put_queue(self, settings: QueueSettings) -> Ticket[None]:
+        """Declare a queue and its workloads; counters are never touched."""
+        ...
+
+    def put_tasks(self, settings: Sequence[TaskSettings]) -> Ticket[None]:
+        """Declare tasks, so that any keeper knows how to recover them."""
+        ...
+
+    def pause(self, queue: str, paused: bool, *, by: str | None = None) -> Ticket[bool]:  # noqa: FBT001
+        """Stop or resume the starting of a queue's jobs; False when there is no such queue."""
+        ...
+
+    def set_gate(self, kind: str, ref: str, limit: int | None) -> Ticket[None]:
+        """Set how many jobs of one limit key or tenant may run at once; None removes the limit."""
+        ...
+
+    def remember(self, worker: WorkerId, token: Token, value: bytes) -> Ticket[bool]:
+        """Keep a small value for later attempts of the operation; False when the lease is gone."""
+        ...
+
+    def progress(self, worker: WorkerId, items: Sequence[tuple[Token, bytes]]) -> Ticket[None]:
+        """Keep the latest progress of running jobs."""
+        ...
+
+    def expire_unserved(self, limit: int) -> Ticket[int]:
+        """Fail waiting jobs whose task no live worker has served for its `unknown_task_after`."""
+        ...
+
+    def purge(
+        self, *, completed_ms: int, failed_ms: int, cancelled_ms: int, limit: int
+    ) -> Ticket[Purged]:
+        """Delete final jobs older than their state's window, and expired keys and results."""
+        ...
+
+    def reconcile(self, *, repair: bool = False) -> Ticket[list[Drift]]:
+        """Recount under the write lock, return the differences, mend them when asked."""
+        ...
+
+    def wake(self, tasks: Collection[str]) -> None:
+        """Nudge the keepers that serve these tasks; a lost nudge costs one poll."""
+        ...
+
+    def elected(self) -> bool:
+        """Tell whether this process does the elected maintenance now (an OS lock)."""
+        ...
+
+    def tick(self) -> None:
+        """Do what is due between writes: checkpoints, the check that the file is still ours."""
+        ...
+
+    def close(self) -> None:
+        """Finish the writes handed over, then refuse more."""
+        ...
