@@ -1,0 +1,1 @@
+"""A durable background job queue on one SQLite file."""
