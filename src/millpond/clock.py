@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from functools import cache
 from pathlib import Path
 from typing import NewType, Protocol
+
+from millpond.errors import refuse_setting
 
 Millis = NewType("Millis", int)
 """Milliseconds: since 1970-01-01 UTC for moments, since an arbitrary start for `mono`."""
@@ -39,19 +42,25 @@ def host_domain() -> str:
         # Without a boot id, the boot moment in whole minutes is the best that can be had.
         boot = f"boot-{round((time.time() - time.monotonic()) / 60)}"
     try:
-        namespace = os.readlink("/proc/self/ns/time")
+        namespace = str(Path("/proc/self/ns/time").readlink())
     except OSError:
         namespace = "time"
     return f"{boot}/{namespace}"
 
 
+_FURTHEST_OFFSET = 100 * 365 * 86_400
+"""Seconds, a hundred years: farther moments would leave what a datetime can show."""
+
+
 class SystemClock:
-    """The host's clocks; `offset` seconds are added to wall time (`MILLPOND_CLOCK_OFFSET`)."""
+    """The host's clocks; `offset` seconds are added to wall time (`MILLPOND_CLOCK_OFFSET`).
+
+    Raises BadConfig for an offset that is no number or farther than a hundred years.
+    """
 
     def __init__(self, offset: float | None = None) -> None:
-        if offset is None:
-            offset = float(os.environ.get("MILLPOND_CLOCK_OFFSET") or 0)
-        self._offset_ns = int(offset * 1e9)
+        given = os.environ.get("MILLPOND_CLOCK_OFFSET") or 0 if offset is None else offset
+        self._offset_ns = _offset_ns(given)
 
     def now(self) -> Millis:
         """Return the host's wall clock plus the offset."""
@@ -65,6 +74,17 @@ class SystemClock:
     def domain(self) -> str:
         """Return the host's boot and time namespace."""
         return host_domain()
+
+
+def _offset_ns(given: str | float) -> int:
+    try:
+        seconds = float(given)
+    except (ValueError, OverflowError):
+        seconds = math.nan
+    if not abs(seconds) <= _FURTHEST_OFFSET:  # written so that NaN is refused too
+        allowed = f"a number of seconds, at most {_FURTHEST_OFFSET:,} either way"
+        refuse_setting("MILLPOND_CLOCK_OFFSET", given, allowed)
+    return round(seconds * 1e9)
 
 
 class ManualClock:

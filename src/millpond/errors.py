@@ -25,7 +25,16 @@ ends. They derive from Exception directly.
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_SHOWN = 200
+"""Characters of a refused value that an error message repeats."""
+
+_LONGEST = 10 * 365 * 86_400
+"""Seconds, ten years: what is longer is a mistake, and would leave the range of due times."""
 
 
 class MillpondError(Exception):
@@ -57,6 +66,10 @@ class Overloaded(MillpondError):
         self.retry_after = retry_after
         self.limit = limit
         self.used = used
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive pickling, which would call the class without its keyword arguments."""
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class LeaseLost(MillpondError):
@@ -131,30 +144,84 @@ class InvariantBroken(StoreError):
     """Two parts of the store disagree: a bug in millpond, nothing was written."""
 
 
-class Retry(Exception):  # noqa: N818  a handler's verdict, not an error
-    """Raise it in a handler to end this attempt and try again, at the earliest after `after` s."""
+class Retry(Exception):
+    """Raise it in a handler to end this attempt and try again, at the earliest after `after` s.
+
+    Raises ValueError when `after` is neither None nor a number from 0 to ten years.
+    """
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.after = after
+        self.reason = str(reason)  # often the exception that was caught
+        self.after = None if after is None else _seconds("Retry(after=...)", after)
 
 
-class Snooze(Exception):  # noqa: N818  a handler's verdict, not an error
+class Snooze(Exception):
     """Raise it in a handler to run again later without using an attempt.
 
-    `until` is a number of seconds from now or an aware datetime.
+    `until` is a number of seconds from now or an aware datetime; a moment that has passed
+    means now. Raises ValueError for a naive datetime or a number outside 0 to ten years.
     """
 
     def __init__(self, until: float | datetime, reason: str = "") -> None:
+        self.until = _until(until)
         super().__init__(reason or f"snoozed until {until}")
-        self.until = until
-        self.reason = reason
+        self.reason = str(reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive pickling, which would call the class with the message as `until`."""
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
-class Fail(Exception):  # noqa: N818  a handler's verdict, not an error
+class Fail(Exception):
     """Raise it in a handler to fail the job for good, whatever attempts are left."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)
+
+
+def refuse_setting(setting: str, value: object, allowed: str) -> NoReturn:
+    """Raise the BadConfig for one setting: its name, the value given, and what is allowed."""
+    msg = f"{setting} is {_shown(value)}: it must be {allowed}"
+    raise BadConfig(msg)
+
+
+def _seconds(what: str, value: object) -> float:
+    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # The comparison also refuses NaN, infinities and integers too large for a float.
+    if numeric and 0 <= value <= _LONGEST:  # type: ignore[operator]
+        return value  # type: ignore[return-value]
+    msg = f"{what} is {_shown(value)}: it must be a number of seconds from 0 to {_LONGEST:,}"
+    raise ValueError(msg)
+
+
+def _until(value: float | datetime) -> float | datetime:
+    # Asked by its method, so that this module, which the pure layers use, imports no clock.
+    offset = getattr(value, "utcoffset", None)
+    if offset is None:
+        return _seconds("Snooze(until)", value)
+    if offset() is None:
+        msg = (
+            f"Snooze(until) is {_shown(value)}, which has no time zone: use an aware datetime "
+            "such as datetime.now(timezone.utc) + timedelta(hours=1), or a number of seconds"
+        )
+        raise ValueError(msg)
+    return value
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001  a message about a bad value must not fail on it
+        text = f"<{type(value).__name__} that has no repr: {type(error).__name__}>"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _rebuild(
+    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
+) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error

@@ -15,7 +15,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from millpond.errors import BadConfig
+from millpond.errors import refuse_setting
 
 ACTIONS = ("raise", "exit", "kill", "stop", "sleep")
 
@@ -35,7 +35,7 @@ POINTS = {
 }
 
 
-class FaultInjected(Exception):  # noqa: N818  a test's own doing
+class FaultInjected(Exception):
     """Raised by an armed fault point."""
 
 
@@ -51,21 +51,39 @@ _lock = threading.Lock()
 
 
 def arm(text: str) -> None:
-    """Arm the points that `text` names (see the module docstring), replacing what was armed."""
-    parsed: dict[str, _Armed] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, _, rest = part.partition(":")
-        rest, _, skip = rest.partition("@")
-        action, _, argument = rest.partition("=")
-        if name not in POINTS or action not in ACTIONS:
-            msg = (
-                f"MILLPOND_FAULT has {part!r}: use POINT:ACTION with a point of "
-                f"{', '.join(POINTS)} and an action of {', '.join(ACTIONS)}"
-            )
-            raise BadConfig(msg)
-        parsed[name] = _Armed(action, float(argument or 0), int(skip or 0))
-    _armed.clear()
-    _armed.update(parsed)
+    """Arm the points that `text` names (see the module docstring), replacing what was armed.
+
+    Raises BadConfig, and leaves what was armed, when any part of `text` cannot be understood.
+    """
+    parsed = [_parse(part) for part in filter(None, (piece.strip() for piece in text.split(",")))]
+    with _lock:
+        _armed.clear()
+        _armed.update(parsed)
+
+
+def _parse(part: str) -> tuple[str, _Armed]:
+    name, _, rest = part.partition(":")
+    rest, marked, skip = rest.partition("@")
+    action, valued, argument = rest.partition("=")
+    known = name in POINTS and action in ACTIONS
+    # Only a sleep has an argument, and one without it would be a fault that does nothing.
+    sound = bool(valued) == (action == "sleep") and (not marked or skip.isdecimal())
+    seconds = _seconds(argument) if valued else 0.0
+    if not (known and sound) or seconds is None:
+        allowed = (
+            f"POINT:ACTION with a point of {', '.join(POINTS)}, an action of raise, exit, kill, "
+            "stop, sleep=SECONDS, and optionally @PASSES_TO_SKIP"
+        )
+        refuse_setting("MILLPOND_FAULT", part, allowed)
+    return name, _Armed(action, seconds, int(skip or 0))
+
+
+def _seconds(argument: str) -> float | None:
+    try:
+        seconds = float(argument)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds <= threading.TIMEOUT_MAX else None
 
 
 def point(name: str) -> None:
@@ -76,7 +94,9 @@ def point(name: str) -> None:
 
 def _fire(name: str) -> None:
     with _lock:
-        fault = _armed[name]
+        fault = _armed.get(name)
+        if fault is None:  # disarmed by another thread since point() looked
+            return
         if fault.skip > 0:
             fault.skip -= 1
             return
@@ -90,7 +110,7 @@ def _fire(name: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
-        case _:
+        case _:  # "sleep", the only other one that _parse lets through
             time.sleep(fault.argument)
 
 
