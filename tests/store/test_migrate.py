@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -547,3 +548,21 @@ def test_a_process_killed_within_a_migration_leaves_nothing_half_done(
         conn.create_function("pause", 0, lambda: None)
         assert apply(conn, migrate.load(folder)) == [2]
         assert {"millpond_half", "millpond_rest"} <= tables(conn)
+
+
+def test_a_process_killed_just_before_the_commit_leaves_what_was_committed_before(
+    file: Path, folder: Path
+) -> None:
+    program = CHILD.replace("sys.stdin.readline()", "")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(file), str(folder)],
+        env={**os.environ, "MILLPOND_FAULT": "migrate:kill@1"},
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL
+    with closing(connect(file)) as conn:
+        assert set(migrate.read_sqlite(conn)) == {1}
+        assert apply(conn, migrate.load(folder)) == [2, 3]
+        assert conn.execute("SELECT x FROM millpond_a").fetchall() == [(1,), (2,)]

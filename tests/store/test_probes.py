@@ -70,7 +70,7 @@ def test_the_environment_names_the_library_and_stdlib_is_the_default() -> None:
     assert configured_library({}) == "stdlib"
     assert configured_library({"MILLPOND_SQLITE": ""}) == "stdlib"
     assert configured_library({"MILLPOND_SQLITE": "pysqlite3"}) == "pysqlite3"
-    with pytest.raises(BadConfig, match=r"MILLPOND_SQLITE='apsw'.*stdlib or pysqlite3"):
+    with pytest.raises(BadConfig, match=r"MILLPOND_SQLITE is 'apsw'.*stdlib or pysqlite3"):
         configured_library({"MILLPOND_SQLITE": "apsw"})
 
 

@@ -21,6 +21,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
 
+from millpond import fault
 from millpond.errors import SchemaTooNew, SchemaTooOld, StoreBusy, StoreError, StoreFull
 
 if TYPE_CHECKING:
@@ -298,6 +299,7 @@ def _apply_next(
         if pending:
             _run(conn, pending[0], scripts[pending[0].number], where)
             _record(conn, pending[0], applied, now())
+            fault.point("migrate")
         conn.execute("COMMIT")
     except BaseException as error:
         # A full disk or a failed COMMIT may have ended the transaction already.

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal, Protocol, get_args
 
-from millpond.errors import BadConfig
+from millpond.errors import BadConfig, refuse_setting
 
 if sys.platform != "win32":
     import pwd
@@ -141,9 +141,7 @@ def configured_library(environ: Mapping[str, str] = os.environ) -> LibraryName:
     for name in get_args(LibraryName):
         if wanted == name:
             return name  # type: ignore[no-any-return]
-    known = " or ".join(get_args(LibraryName))
-    msg = f"{LIBRARY_VARIABLE}={wanted!r} names no SQLite library: set it to {known}."
-    raise BadConfig(msg)
+    refuse_setting(LIBRARY_VARIABLE, wanted, " or ".join(get_args(LibraryName)))
 
 
 def library(name: LibraryName | None = None) -> ModuleType:
