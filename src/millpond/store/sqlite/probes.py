@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from millpond.errors import BadConfig, refuse_setting
 
@@ -138,10 +138,9 @@ def configured_library(environ: Mapping[str, str] = os.environ) -> LibraryName:
     Raises BadConfig for any other name.
     """
     wanted = environ.get(LIBRARY_VARIABLE) or "stdlib"
-    for name in get_args(LibraryName):
-        if wanted == name:
-            return name  # type: ignore[no-any-return]
-    refuse_setting(LIBRARY_VARIABLE, wanted, " or ".join(get_args(LibraryName)))
+    if wanted not in _MODULES:
+        refuse_setting(LIBRARY_VARIABLE, wanted, " or ".join(_MODULES))
+    return wanted  # type: ignore[return-value]
 
 
 def library(name: LibraryName | None = None) -> ModuleType:
