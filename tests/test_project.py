@@ -86,7 +86,8 @@ def test_the_installed_version_is_the_one_in_pyproject() -> None:
 
 
 def test_a_readme_is_part_of_the_package_description() -> None:
-    assert (ROOT / "README.md").exists() == (PROJECT.get("readme") == "README.md")
+    declared = "README.md" if (ROOT / "README.md").exists() else None
+    assert PROJECT.get("readme") == declared, f"set readme = {declared!r} under [project]"
 
 
 def test_the_wheel_holds_every_file_of_the_package_sql_included(tmp_path: Path) -> None:
