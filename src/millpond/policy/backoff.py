@@ -50,8 +50,10 @@ class Backoff:
             refuse_setting("Backoff.jitter", self.jitter, "'full', 'equal' or 'none'")
 
     def to_json(self) -> dict[str, float | str]:
-        """Return the rule as plain values, for the task's stored settings."""
-        return asdict(self)
+        """Return the rule as plain values, equal for equal rules, for the stored settings."""
+        # 5 and 5.0 are equal to Python and differ as text.
+        values = asdict(self)
+        return {name: v if name == "jitter" else float(v) for name, v in values.items()}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Backoff:
