@@ -200,6 +200,17 @@ class WorkerInfo:
     marks: str | None = None
 
 
+class WorkerBeat(NamedTuple):
+    """A worker that holds running jobs: whose clock, its last beat, its newest claim, its marks."""
+
+    domain: str
+    beat: int
+    claim: int
+    host: str
+    pid: int
+    marks: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class BeatAnswer:
     """What the keeper learns from its beat."""
@@ -209,6 +220,7 @@ class BeatAnswer:
     cancel: tuple[Token, ...] = ()
     released: tuple[Token, ...] = ()
     generation: int = 0
+    registered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,4 +422,3 @@ Dice = Callable[[], float]
 
 Connection = Any
 """The caller's own database connection, in `tx=`."""
-

@@ -33,7 +33,9 @@ def run(picker: Picker, stock: dict[int, list[Row]], chunk: int) -> list[Row]:
 def stocks(draw: st.DrawFn) -> dict[int, list[Row]]:
     ids = iter(draw(st.permutations(range(60))))
     return {
-        lane: sorted((draw(st.integers(0, 9)), next(ids), 0) for _ in range(draw(st.integers(0, 9))))
+        lane: sorted(
+            (draw(st.integers(0, 9)), next(ids), 0) for _ in range(draw(st.integers(0, 9)))
+        )
         for lane in range(1, draw(st.integers(1, 6)))
     }
 

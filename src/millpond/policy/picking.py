@@ -96,6 +96,10 @@ class Picker:
         """How many more jobs are wanted."""
         return self._limit - len(self.picked)
 
+    def stop(self) -> None:
+        """Pick nothing more."""
+        self._limit = len(self.picked)
+
     def run(self) -> list[Lane]:
         """Pick until done (an empty list) or until the lanes returned must be fed."""
         while self._phases and self.missing > 0:
@@ -129,7 +133,7 @@ class Picker:
         rival = min(heap[1:3]) if len(heap) > 1 else None
         before = len(self.picked)
         enough = before + (self.missing if len(phase) == 1 else 1)
-        while lane.rows and len(self.picked) < enough:
+        while lane.rows and len(self.picked) < enough and self.missing > 0:
             row = lane.rows[0]
             if rival is not None and ((row[0], row[1]), lane.id) > rival:
                 break

@@ -9,7 +9,7 @@ Reads are plain calls; each answers from one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from millpond.clock import Clock
@@ -35,6 +35,7 @@ from millpond.model import (
     Token,
     TransactionFigures,
     Want,
+    WorkerBeat,
     WorkerId,
     WorkerInfo,
     WorkerRow,
@@ -108,8 +109,8 @@ class Reader(Protocol):
         """Tell, without a write lock, whether recovery may find something in this domain."""
         ...
 
-    def beats(self) -> dict[WorkerId, tuple[str, int, int]]:
-        """Return domain, beat and newest claim of every worker that holds running jobs."""
+    def beats(self) -> Mapping[WorkerId, WorkerBeat]:
+        """Return what is known of every worker that holds running jobs."""
         ...
 
     def changed(self) -> bool:
@@ -165,12 +166,16 @@ class Store(Reader, Protocol):
         ...
 
     def settle(
-        self, worker: WorkerId, settlements: Sequence[Settlement]
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement],
+        *,
+        budget_ms: int = 60_000,
     ) -> Ticket[list[Settled]]:
         """Record how attempts ended, each fenced by its token and unexpired lease.
 
         One answer per settlement, in order. Goes ahead of other writes and waits for a busy
-        database as long as the leases last.
+        database up to `budget_ms`, which should be what is left of the leases.
         """
         ...
 

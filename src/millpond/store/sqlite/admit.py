@@ -1,0 +1,214 @@
+"""Accepting jobs: one decision and one insert, in the caller's or our own transaction.
+
+Nothing here uses temp tables, pragmas or more than one cursor, so that it also runs on a
+connection that belongs to an application.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from millpond.ids import uuid7_many
+from millpond.model import Admission, JobId, JobSpec
+from millpond.policy import admission, ordering
+from millpond.store.sqlite import gates
+from millpond.store.sqlite.named import SQL
+from millpond.store.sqlite.names import Context, LaneName, text
+
+FEW = 16
+"""Up to this many rows single inserts are as fast as set-based ones."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one enqueue is about to insert."""
+
+    rows: list[tuple[object, ...]] = field(default_factory=list)
+    lanes: list[LaneName] = field(default_factory=list)
+    answers: list[Admission | None] = field(default_factory=list)
+    ready: Counter[int] = field(default_factory=Counter)
+    scheduled: Counter[int] = field(default_factory=Counter)
+    jobs: Counter[int] = field(default_factory=Counter)
+    bytes: Counter[int] = field(default_factory=Counter)
+    coalesce_keys: set[tuple[int, int, str]] = field(default_factory=set)
+
+
+def enqueue(tx: Context, specs: Sequence[JobSpec]) -> list[Admission]:
+    """Decide about every spec, insert what is admitted, move the counters.
+
+    Cost: O(specs · log jobs) inserts; statements: a fixed number for plain specs.
+    """
+    operations = uuid7_many(tx.now, len(specs))
+    first = tx.take("job", len(specs))
+    plan = _Plan()
+    if len(specs) == 1:
+        plan.answers.append(_admit(tx, plan, specs[0], first, operations[0]))
+    else:
+        for at, spec in enumerate(specs):
+            plan.answers.append(_admit(tx, plan, spec, first + at, operations[at]))
+    if plan.rows:
+        _decide(tx, plan)
+        _insert(tx, plan)
+        _count(tx, plan)
+    return [answer for answer in plan.answers if answer is not None]
+
+
+def _admit(tx: Context, plan: _Plan, spec: JobSpec, ident: int, operation: str) -> Admission:
+    lane = tx.names.lane_of.get((spec.queue, spec.workload, spec.task, False))
+    if lane is None:
+        lane = tx.lane(spec.queue, spec.workload, spec.task)
+    if spec.key is not None or spec.coalesce_key is not None:
+        found = _existing(tx, plan, lane, spec)
+        if found is not None:
+            return found
+    operation = spec.operation_id or operation
+    due = spec.due_at if spec.due_at is not None else tx.now + spec.delay_ms
+    queue = lane.queue
+    if queue.ordering == "strict":
+        rank = (spec.priority << 47) + due
+    else:
+        rank = ordering.rank(spec.priority, due, queue.ordering, queue.ageing_ms)  # type: ignore[arg-type]
+    size = len(spec.payload) + (len(spec.meta) if spec.meta else 0)
+    tenant = None if spec.tenant is None else tx.tenant(spec.tenant)
+    plan.rows.append(
+        (ident, lane.id, rank, tenant, spec.priority, tx.now, due, spec.max_attempts,
+         spec.lease_ms, spec.timeout_ms, size, operation, spec.key, spec.coalesce_key,
+         spec.limit_key, spec.origin, spec.parent, spec.batch, spec.traceparent, spec.meta,
+         spec.codec, spec.payload)
+    )  # fmt: skip
+    plan.lanes.append(lane)
+    (plan.ready if due <= tx.now else plan.scheduled)[lane.id] += 1
+    plan.jobs[lane.workload.id] += 1
+    plan.bytes[lane.workload.id] += size
+    if spec.key is not None or spec.coalesce_key is not None:
+        _keep_keys(tx, lane, spec, ident, operation)
+        if spec.coalesce_key is not None:
+            plan.coalesce_keys.add((lane.queue.id, lane.task_id, spec.coalesce_key))
+    if spec.limit_key is not None:
+        gates.declare(tx, ("limit", spec.limit_key), spec.limit)
+    if tenant is not None:
+        use = {"queue": lane.queue.id, "tenant": tenant, "jobs": 1, "bytes": size}
+        tx.execute(SQL["take_tenant"], use)
+    return Admission("admitted", JobId(ident), operation)
+
+
+def _existing(tx: Context, plan: _Plan, lane: LaneName, spec: JobSpec) -> Admission | None:
+    scope = {"queue": lane.queue.id, "task": lane.task_id}
+    if spec.key is not None:
+        key = {**scope, "key": spec.key, "now": tx.now}
+        row = tx.execute(SQL["find_dedup"], key).fetchone()
+        if row is not None:
+            return Admission("duplicate", JobId(row[0]), text(row[1]))
+    if spec.coalesce_key is not None:
+        key = {**scope, "key": spec.coalesce_key}
+        if (lane.queue.id, lane.task_id, spec.coalesce_key) in plan.coalesce_keys:
+            # The one it joins is in this very batch: insert first, then look again.
+            _flush(tx, plan)
+        row = tx.execute(SQL["find_coalesce"], key).fetchone()
+        if row is not None:
+            return _coalesce(tx, lane, spec, row)
+    return None
+
+
+def _flush(tx: Context, plan: _Plan) -> None:
+    _decide(tx, plan)
+    _insert(tx, plan)
+    _count(tx, plan)
+    for part in (
+        plan.rows, plan.lanes, plan.ready, plan.scheduled, plan.jobs, plan.bytes,
+        plan.coalesce_keys,
+    ):  # fmt: skip
+        part.clear()
+
+
+def _coalesce(
+    tx: Context, lane: LaneName, spec: JobSpec, row: tuple[int, str, int, int, int, int, int]
+) -> Admission:
+    """Join the waiting job: `first` leaves it, `latest` gives it this payload.
+
+    The earlier of the two due times holds, so a request for now never waits for a later one.
+    """
+    job, operation, bytes_before, lane_first, lane_now, due, rank = row
+    answer = Admission("coalesced", JobId(job), text(operation))
+    if spec.coalesce == "first":
+        return answer
+    size = len(spec.payload) + (len(spec.meta) if spec.meta else 0)
+    tx.execute(
+        SQL["replace_payload"],
+        {"job": job, "payload": spec.payload, "meta": spec.meta, "codec": spec.codec,
+         "bytes": size},
+    )  # fmt: skip
+    tx.execute(
+        SQL["take_capacity"],
+        {"workload": tx.names.lanes[lane_first].workload.id, "jobs": 0,
+         "bytes": size - bytes_before},
+    )  # fmt: skip
+    wanted = spec.due_at if spec.due_at is not None else tx.now + spec.delay_ms
+    if wanted < due and wanted <= tx.now:
+        gone = tx.execute(SQL["drop_scheduled"], {"due": due, "id": job}).rowcount
+        if gone == 1:
+            tx.execute(SQL["add_ready"], (lane_now, rank, job, wanted))
+            count = {"lane": lane_now, "scheduled": -1, "ready": 1, "blocked": 0}
+            tx.execute(SQL["move_counts"], count)
+            tx.woken.add(lane.task_id)
+    return answer
+
+
+def _keep_keys(tx: Context, lane: LaneName, spec: JobSpec, ident: int, operation: str) -> None:
+    scope = {"queue": lane.queue.id, "task": lane.task_id, "job": ident}
+    if spec.key is not None:
+        row = {**scope, "key": spec.key, "operation_id": operation, "ttl_ms": spec.key_ttl_ms}
+        tx.execute(SQL["put_dedup"], row)
+    if spec.coalesce_key is not None:
+        tx.execute(SQL["put_coalesce"], {**scope, "key": spec.coalesce_key})
+
+
+def _decide(tx: Context, plan: _Plan) -> None:
+    """Ask the policy, on counters that nobody else can move before our commit."""
+    for workload, jobs in plan.jobs.items():
+        wanted = admission.Wanted(jobs, plan.bytes[workload])
+        row = tx.execute(SQL["read_capacity"], {"workload": workload}).fetchone()
+        admission.decide(wanted, admission.Capacity(*row))
+
+
+def _insert(tx: Context, plan: _Plan) -> None:
+    rows = plan.rows
+    if len(rows) <= FEW:
+        for row, lane in zip(rows, plan.lanes, strict=True):
+            tx.execute(SQL["add_job"], row)
+            if row[6] <= tx.now:  # type: ignore[operator]
+                tx.execute(SQL["add_ready"], (lane.id, row[2], row[0], row[6]))
+            else:
+                tx.execute(SQL["add_scheduled"], (row[6], row[0]))
+        return
+    tx.executemany(SQL["add_job"], rows)
+    span = {"first": rows[0][0], "last": rows[-1][0], "now": tx.now}
+    if plan.ready:
+        tx.execute(SQL["add_ready_range"], span)
+    if plan.scheduled:
+        tx.execute(SQL["add_scheduled_range"], span)
+
+
+def _count(tx: Context, plan: _Plan) -> None:
+    for lane in plan.ready.keys() | plan.scheduled.keys():
+        ready = plan.ready.get(lane, 0)
+        count = {"lane": lane, "ready": ready, "scheduled": plan.scheduled.get(lane, 0)}
+        tx.execute(SQL["count_accepted"], count)
+        if ready:
+            tx.woken.add(tx.names.lanes[lane].task_id)
+    for workload, jobs in plan.jobs.items():
+        use = {"workload": workload, "jobs": jobs, "bytes": plan.bytes[workload]}
+        tx.execute(SQL["take_capacity"], use)
+
+
+def stands(execute: object, answers: list[Admission]) -> bool:
+    """Read back whether the admitted jobs of an enqueue are there, by id and operation id."""
+    return all(
+        execute(
+            SQL["job_with_operation"], {"job": a.job_id, "operation_id": a.operation_id}
+        ).fetchone()  # type: ignore[operator]
+        for a in answers
+        if a.answer == "admitted"
+    )

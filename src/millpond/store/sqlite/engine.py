@@ -1,0 +1,533 @@
+"""The SQLite store: puts connection, storage thread, reads and maintenance together."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, TypeVar
+
+from millpond.clock import Clock, SystemClock
+from millpond.config import QueueSettings, StoreConfig, TaskSettings
+from millpond.errors import StoreClosed
+from millpond.model import (
+    Admission,
+    AttemptRow,
+    BeatAnswer,
+    ClaimBatch,
+    Connection,
+    Drift,
+    JobFilter,
+    JobId,
+    JobRow,
+    JobSpec,
+    Observation,
+    Purged,
+    Recovered,
+    Settled,
+    Settlement,
+    State,
+    StatusSnapshot,
+    Token,
+    TransactionFigures,
+    Want,
+    WorkerBeat,
+    WorkerId,
+    WorkerInfo,
+    WorkerRow,
+)
+from millpond.store import migrate
+from millpond.store.sqlite import admit, care, claims, declare, endings, gates, views
+from millpond.store.sqlite.checkpoint import Checkpointer, Election
+from millpond.store.sqlite.connect import (
+    begin,
+    ensure_wal,
+    open_connection,
+    primary_code,
+    translate,
+)
+from millpond.store.sqlite.foreign import Foreign
+from millpond.store.sqlite.gate import Finding, check, enforce, moved
+from millpond.store.sqlite.named import SQL
+from millpond.store.sqlite.names import Context, Names
+from millpond.store.sqlite.plans import plan_findings
+from millpond.store.sqlite.probes import FileIdentity, SystemProbes, library
+from millpond.store.sqlite.wake import Waker
+from millpond.store.sqlite.writer import Session, Ticket, Writer
+
+log = logging.getLogger("millpond.store")
+
+T = TypeVar("T")
+MEMORY = ":memory:"
+LOOK_EVERY_S = 1.0
+"""How often the file is compared with what was opened."""
+
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_abandoned: list[Any] = []
+"""Connections inherited through fork: closing one would drop the parent's locks."""
+
+
+class SqliteStore(Session):
+    """A store on one SQLite file; see `millpond.store.protocol` for what each method promises."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        config: StoreConfig | None = None,
+        roll: Callable[[], float] | None = None,
+        migrations: Sequence[migrate.Migration] | None = None,
+    ) -> None:
+        self.path = path if path == MEMORY else os.path.realpath(path)
+        self.clock: Clock = clock or SystemClock()
+        self.config = config or StoreConfig(url=path)
+        self.roll = roll or random.random
+        self._module = library(self.config.sqlite)
+        self._migrations = migrations or migrate.load(migrate.packaged("millpond.store.sqlite"))
+        self._pid = os.getpid()
+        self._names: Names | None = None
+        self._waker = Waker()
+        self._election = Election(self.path)
+        self._foreign = Foreign(self.path)
+        self._read_lock = threading.Lock()
+        self._reader: Any = None
+        self._data_version = 0
+        self._looked = time.monotonic()
+        self._gone: Finding | None = None
+        busy_s = self.config.busy_ms / 1000
+        self._writer = Writer(self, roll=self.roll, inbox=self.config.inbox, busy_s=busy_s)
+        self._checkpointer = Checkpointer(
+            self.path, self._election, self._connect, self.config.checkpoint_pages
+        )
+        self._open_all()
+        _stores.add(self)
+
+    # -- opening and closing ------------------------------------------------------------
+
+    def _connect(self) -> Any:
+        return open_connection(self._module, self.path, synchronous=self.config.synchronous)
+
+    def findings(self) -> list[Finding]:
+        """Return what the start-up gate says of this file."""
+        return check(
+            self.path,
+            SystemProbes(self._module),
+            strict=self.config.strict_safety,
+            allow_network_fs=self.config.allow_network_fs,
+            own_open=any(store.path == self.path for store in _stores),
+        )
+
+    def _open_all(self) -> None:
+        enforce(self.findings())
+        try:
+            self._first = self._connect()
+            if self.path != MEMORY:
+                budget = self.config.busy_ms / 1000
+                ensure_wal(self._first, self.path, budget_s=budget, roll=self.roll)
+            self._migrate_new()
+        except Exception as error:
+            if primary_code(error):
+                raise translate(error, self.path) from error
+            raise
+        self._identity = None if self.path == MEMORY else FileIdentity.of(self.path)
+
+    def _migrate_new(self) -> None:
+        """Create the schema in a file that has none; refuse one that does not fit."""
+        applied = migrate.read_sqlite(self._first)
+        if not applied:
+            self._apply()
+            return
+        migrate.require_current(applied, self._migrations, where=self.path)
+
+    def _apply(self) -> list[int]:
+        budget = self.config.busy_ms / 1000
+        done = migrate.apply_sqlite(
+            self._first,
+            lambda: begin(self._first, budget_s=budget, roll=self.roll, path=self.path),
+            self._migrations,
+            where=self.path,
+        )
+        begin(self._first, budget_s=budget, roll=self.roll, path=self.path)
+        row = {"store_id": str(uuid.uuid4()), "now": self.clock.now()}
+        self._first.execute(SQL["make_meta"], row)
+        self._first.execute("COMMIT")
+        return done
+
+    def open(self) -> Any:
+        """Hand the connection to the storage thread."""
+        return self._first
+
+    def close(self) -> None:
+        """Finish the writes handed over, then refuse more."""
+        _stores.discard(self)
+        if self._pid != os.getpid():
+            return
+        self._writer.close()
+        with self._read_lock:
+            reader, self._reader = self._reader, None
+            if reader is not None:
+                reader.close()
+        self._checkpointer.close()
+        self._first.close()
+        self._waker.close()
+        self._election.leave()
+
+    def abandon(self) -> None:
+        """In a forked child: drop everything inherited without closing it."""
+        _abandoned.extend([self._writer.abandon(), self._reader, self._first, self._checkpointer])
+        self._reader = None
+        self._read_lock = threading.Lock()
+
+    def _check_mine(self) -> None:
+        if self._pid != os.getpid():
+            msg = f"{self.path} was opened before this process was forked: open it again here."
+            raise StoreClosed(msg)
+
+    # -- the storage thread's side -------------------------------------------------------
+
+    def start(self, conn: Any) -> Context:
+        """Read the clocks once, now that the lock is held."""
+        self._look()
+        return self._context(conn)
+
+    def _context(self, conn: Any) -> Context:
+        clock = self.clock
+        return Context(
+            conn, self._names, now=clock.now(), mono=clock.mono(), domain=clock.domain,
+            roll=self.roll,
+        )  # fmt: skip
+
+    def undone(self, context: Context) -> None:
+        """Forget what an undone operation may have made."""
+        context.forget()
+        context.woken.clear()
+
+    def committed(self, context: Context) -> None:
+        """Keep the names, nudge the keepers."""
+        if context.cacheable:
+            self._names = context.names
+        if context.woken:
+            self._waker.nudge(context.names, context.woken)
+
+    def gap(self, conn: Any, transactions: int, *, idle: bool) -> None:
+        """Checkpoint when it is due."""
+        if self.path != MEMORY and transactions:
+            self._checkpointer.gap(conn, idle=idle)
+
+    def _look(self) -> None:
+        """Compare the file at the path with the one that was opened, once a second."""
+        now = time.monotonic()
+        if self._identity is not None and now - self._looked >= LOOK_EVERY_S:
+            self._looked = now
+            self._gone = moved(self._identity, self.path)
+        if self._gone is not None:
+            raise StoreClosed(str(self._gone))
+
+    def _write(self, run: Callable[[Context], T], **options: Any) -> Ticket[T]:
+        self._check_mine()
+        stuck = self._foreign.deadlock()
+        if stuck is not None:
+            raise stuck
+        return self._writer.submit(run, **options)
+
+    # -- reading -------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[Any]:
+        with self._read_lock:
+            if self._reader is None:
+                self._reader = open_connection(self._module, self.path)
+            self._reader.execute("BEGIN")
+            try:
+                yield self._reader.execute
+            finally:
+                self._reader.execute("ROLLBACK")
+
+    def _read(self, look: Callable[[Any], T]) -> T:
+        """Run `look(execute)` in one snapshot."""
+        self._check_mine()
+        if self.path == MEMORY:
+            return self._writer.submit(lambda tx: look(tx.execute)).result()
+        deadline = time.monotonic() + self.config.busy_ms / 1000
+        while True:
+            try:
+                with self._snapshot() as execute:
+                    return look(execute)
+            except Exception as error:
+                if primary_code(error) not in {5, 6} or time.monotonic() > deadline:
+                    raise translate(error, self.path) if primary_code(error) else error from error
+            time.sleep(0.001)
+
+    def get(self, job_id: JobId, *, payload: bool = True) -> JobRow | None:
+        """Return one job."""
+        return self._read(lambda run: views.get(run, self.clock, job_id, payload=payload))
+
+    def find(
+        self, where: JobFilter, *, before: JobId | None = None, limit: int = 100
+    ) -> list[JobRow]:
+        """Return jobs, newest first."""
+        return self._read(lambda run: views.find(run, self.clock, where, before, limit))
+
+    def attempts(self, job_id: JobId) -> list[AttemptRow]:
+        """Return a job's history."""
+        return self._read(lambda run: views.attempts(run, job_id))
+
+    def status(self) -> StatusSnapshot:
+        """Return counts, workers and warnings."""
+        return self._read(lambda run: views.status(run, self.clock))
+
+    def workers(self) -> list[WorkerRow]:
+        """Return the registered keepers."""
+        return self._read(lambda run: views.workers(run, self.clock.now()))
+
+    def result_of(self, operation_id: str, task: str | None = None) -> bytes | None:
+        """Return the newest stored result of an operation."""
+        key = {"operation_id": operation_id, "task": task, "now": self.clock.now()}
+        row = self._read(lambda run: run(SQL["result_of"], key).fetchone())
+        return row and row[0]
+
+    def tasks(self) -> dict[str, TaskSettings]:
+        """Return the settings of the tasks that were declared."""
+        return self._read(views.tasks)
+
+    def next_due(self) -> int | None:
+        """Return when the earliest scheduled job falls due."""
+        row = self._read(lambda run: run(SQL["first_due"]).fetchone())
+        return row and row[0]
+
+    def claimable(self, tasks: Collection[str]) -> bool:
+        """Tell whether a claim for these tasks may find something."""
+        now = self.clock.now()
+
+        def look(run: Any) -> bool:
+            first = run(SQL["first_due"]).fetchone()
+            if first is not None and first[0] <= now:
+                return True
+            lanes = run(SQL["claimable_lanes"]).fetchall()
+            known = {ident: name for ident, name, _ in run(SQL["all_tasks"])} if lanes else {}
+            return any(known[task] in tasks for task, _, _ in lanes)
+
+        return self._read(look)
+
+    def expired(self) -> bool:
+        """Tell whether a lease of this clock domain has expired."""
+        key = {"domain": self.clock.domain, "mono": self.clock.mono()}
+        return bool(self._read(lambda run: run(SQL["any_expired"], key).fetchone()[0]))
+
+    def beats(self) -> dict[WorkerId, WorkerBeat]:
+        """Return what is known of every worker that holds running jobs."""
+        return self._read(views.beats)
+
+    def changed(self) -> bool:
+        """Tell whether another connection committed since the last call."""
+        self._check_mine()
+        if self.path == MEMORY:
+            return False
+        with self._read_lock:
+            if self._reader is None:
+                self._reader = open_connection(self._module, self.path)
+            (version,) = self._reader.execute("PRAGMA data_version").fetchone()
+        before, self._data_version = self._data_version, version
+        return bool(before != version)
+
+    def shared(self) -> bool:
+        """Tell whether foreign connections enqueue into this file."""
+        return bool(self._read(lambda run: run(SQL["read_shared"]).fetchone()[0]))
+
+    def verify(self) -> list[str]:
+        """Check the file, every job's place and every counter."""
+        return self._read(care.verify)
+
+    def drift(self) -> list[Drift]:
+        """Recount all counters in one snapshot."""
+        return self._read(care.drift)
+
+    def figures(self) -> TransactionFigures:
+        """Return how long this process held the write lock and waited for it."""
+        held, wait = self._writer.held_us, self._writer.wait_us
+        return TransactionFigures(
+            self._writer.transactions, *_percentiles(held), *_percentiles(wait),
+            self._writer.busy_refusals,
+        )  # fmt: skip
+
+    def doctor(self) -> list[Finding]:
+        """Return the gate's findings and those of the hot statements' plans."""
+        return self.findings() + self._read(plan_findings)
+
+    # -- writing -------------------------------------------------------------------------
+
+    def enqueue(self, specs: Sequence[JobSpec]) -> Ticket[list[Admission]]:
+        """Decide about all specs and insert what is admitted: all of them or none."""
+        return self._write(
+            lambda tx: admit.enqueue(tx, specs),
+            check=lambda conn, answers: admit.stands(conn.execute, answers),
+        )
+
+    def enqueue_in(self, tx: Connection, specs: Sequence[JobSpec]) -> list[Admission]:
+        """Do the same in the caller's transaction."""
+        self._check_mine()
+        return self._foreign.enqueue(tx, specs, self._foreign_context)
+
+    def _foreign_context(self, cursor: Any) -> Context:
+        context = self._context(cursor)
+        context.cacheable = False
+        return context
+
+    def register(self, info: WorkerInfo) -> Ticket[WorkerId]:
+        """Make a keeper known."""
+        return self._write(lambda tx: care.register(tx, info))
+
+    def unregister(self, worker: WorkerId) -> Ticket[None]:
+        """Forget a keeper."""
+        return self._write(lambda tx: care.unregister(tx, worker))
+
+    def claim(
+        self, worker: WorkerId, wants: Sequence[Want], tasks: Collection[str], limit: int
+    ) -> Ticket[ClaimBatch]:
+        """Take up to `limit` jobs."""
+        return self._write(
+            lambda tx: claims.claim(tx, worker, wants, tasks, limit),
+            check=lambda conn, batch: claims.stands(conn.execute, worker, batch),
+        )
+
+    def settle(
+        self, worker: WorkerId, settlements: Sequence[Settlement], *, budget_ms: int = 60_000
+    ) -> Ticket[list[Settled]]:
+        """Record how attempts ended; ahead of other writes, as long as the leases may last."""
+        return self._write(
+            lambda tx: endings.settle(tx, worker, settlements),
+            urgent=True,
+            budget_s=budget_ms / 1000,
+            check=lambda conn, answers: endings.stands(conn.execute, settlements, answers),
+        )
+
+    def beat(
+        self,
+        worker: WorkerId,
+        held: Collection[Token],
+        known_claim: int | None,
+        interval_ms: int,
+        budget_ms: int,
+    ) -> Ticket[BeatAnswer]:
+        """Renew every lease the worker holds, after taking back what has expired."""
+        return self._write(
+            lambda tx: endings.beat(tx, worker, held, known_claim, interval_ms),
+            urgent=True,
+            budget_s=budget_ms / 1000,
+        )
+
+    def recover(
+        self,
+        *,
+        limit: int,
+        observed: Sequence[Observation] = (),
+        unstarted: Collection[Token] = (),
+        rolls: Callable[[], float] | None = None,
+    ) -> Ticket[Recovered]:
+        """Take back expired leases."""
+        roll = rolls or self.roll
+        return self._write(lambda tx: endings.recover(tx, limit, observed, unstarted, roll))
+
+    def cancel(
+        self, job_id: JobId, *, by: str | None = None, note: str | None = None
+    ) -> Ticket[State | None]:
+        """Cancel a waiting job, ask for it when running."""
+        return self._write(lambda tx: care.cancel(tx, job_id, by, note))
+
+    def put_queue(self, settings: QueueSettings) -> Ticket[None]:
+        """Declare a queue and its workloads."""
+        return self._write(lambda tx: declare.put_queue(tx, settings))
+
+    def put_tasks(self, settings: Sequence[TaskSettings]) -> Ticket[None]:
+        """Declare tasks."""
+        return self._write(lambda tx: declare.put_tasks(tx, settings))
+
+    def pause(self, queue: str, paused: bool, *, by: str | None = None) -> Ticket[bool]:  # noqa: FBT001
+        """Stop or resume the starting of a queue's jobs."""
+        return self._write(lambda tx: declare.pause(tx, queue, by, paused=paused))
+
+    def set_gate(self, kind: str, ref: str, limit: int | None) -> Ticket[None]:
+        """Set how many jobs of one limit key or tenant may run at once."""
+        return self._write(lambda tx: gates.declare(tx, (kind, ref), limit))
+
+    def remember(self, worker: WorkerId, token: Token, value: bytes) -> Ticket[bool]:
+        """Keep a small value for later attempts."""
+        return self._write(lambda tx: care.remember(tx, worker, token, value))
+
+    def progress(self, worker: WorkerId, items: Sequence[tuple[Token, bytes]]) -> Ticket[None]:
+        """Keep the latest progress of running jobs."""
+        return self._write(lambda tx: care.progress(tx, worker, items))
+
+    def expire_unserved(self, limit: int) -> Ticket[int]:
+        """Fail waiting jobs that nobody has served for too long."""
+        return self._write(lambda tx: care.expire_unserved(tx, limit))
+
+    def purge(
+        self, *, completed_ms: int, failed_ms: int, cancelled_ms: int, limit: int
+    ) -> Ticket[Purged]:
+        """Delete final jobs past their window."""
+        windows = {
+            State.COMPLETED: completed_ms,
+            State.FAILED: failed_ms,
+            State.CANCELLED: cancelled_ms,
+        }
+        return self._write(lambda tx: care.purge(tx, windows, limit))
+
+    def reconcile(self, *, repair: bool = False) -> Ticket[list[Drift]]:
+        """Recount under the write lock, mend when asked."""
+
+        def run(tx: Context) -> list[Drift]:
+            found = care.drift(tx.execute)
+            if found and repair:
+                care.mend(tx)
+            return found
+
+        return self._write(run)
+
+    def wake(self, tasks: Collection[str]) -> None:
+        """Nudge the keepers that serve these tasks."""
+        names = self._names
+        if names is not None:
+            known = [names.task_ids[task] for task in tasks if task in names.task_ids]
+            self._waker.nudge(names, known)
+
+    def elected(self) -> bool:
+        """Tell whether this process does the elected maintenance."""
+        return self.path == MEMORY or self._election.won()
+
+    def tick(self) -> None:
+        """Check that the file is still ours; name callers' transactions that stay open."""
+        if self._identity is not None:
+            self._gone = self._gone or moved(self._identity, self.path)
+        if self._gone is not None:
+            raise StoreClosed(str(self._gone))
+        for site in self._foreign.holders():
+            log.warning(
+                "a transaction has held the write lock for over a second, begun at %s", site
+            )
+
+
+def _percentiles(samples: deque[int]) -> tuple[int, int, int]:
+    ordered = sorted(samples)
+    if not ordered:
+        return 0, 0, 0
+    last = len(ordered) - 1
+    return ordered[last // 2], ordered[round(last * 0.99)], ordered[last]
+
+
+def _after_fork() -> None:
+    for store in list(_stores):
+        store.abandon()
+    _stores.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

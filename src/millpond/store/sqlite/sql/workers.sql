@@ -1,0 +1,44 @@
+-- name: add_worker
+INSERT INTO millpond_worker (id, domain, host, pid, wake, marks, version, slots, queues,
+  interval_ms, started_at, beat_at, beat_mono)
+VALUES (:id, :domain, :host, :pid, :wake, :marks, :version, :slots, :queues, :interval_ms,
+  :now, :now, :mono);
+
+-- name: add_worker_task
+INSERT INTO millpond_worker_task (task, worker) VALUES (?1, ?2);
+
+-- name: drop_worker
+DELETE FROM millpond_worker WHERE id = :worker
+   AND NOT EXISTS (SELECT 1 FROM millpond_running r WHERE r.worker = :worker);
+
+-- name: drop_worker_tasks
+DELETE FROM millpond_worker_task WHERE worker NOT IN (SELECT id FROM millpond_worker);
+
+-- name: silent_worker
+-- A keeper that ended: it is not woken and serves nothing any more, but what it holds still
+-- names it.
+UPDATE millpond_worker SET wake = NULL, beat_at = min(beat_at, :now - 4 * interval_ms - 1)
+ WHERE id = :worker;
+
+-- name: drop_worker_tasks_of
+DELETE FROM millpond_worker_task WHERE worker = :worker;
+
+-- name: dead_workers
+-- Gone for a day and holding nothing.
+SELECT id FROM millpond_worker w
+ WHERE beat_at < :before AND NOT EXISTS (SELECT 1 FROM millpond_running r WHERE r.worker = w.id);
+
+-- name: note_served
+UPDATE millpond_task SET served_at = :now WHERE id IN (
+  SELECT k.task FROM millpond_worker_task k JOIN millpond_worker w ON w.id = k.worker
+   WHERE w.beat_at + 4 * w.interval_ms >= :now);
+
+-- name: unserved_lanes
+SELECT l.id, l.task, t.settings, t.served_at FROM millpond_lane l
+  JOIN millpond_task t ON t.id = l.task
+ WHERE (l.n_ready > 0 OR l.n_scheduled > 0 OR l.n_blocked > 0)
+   AND NOT EXISTS (SELECT 1 FROM millpond_worker_task k JOIN millpond_worker w ON w.id = k.worker
+     WHERE k.task = l.task AND w.beat_at + 4 * w.interval_ms >= :now);
+
+-- name: waiting_in_lane
+SELECT id, due FROM millpond_ready WHERE lane = :lane AND due <= :before LIMIT :limit;

@@ -1,0 +1,455 @@
+"""The storage thread: the one writer of a process, committing together what waits together.
+
+Callers hand an operation over and get a ticket. The thread takes all that wait (at most
+`GROUP`), starts one transaction, runs each operation in a savepoint, commits, and only then
+resolves the tickets: 64 callers share one sync to disk instead of paying 64. Nobody lingers
+for company; a lone operation commits at once and needs no savepoint.
+
+A failing operation undoes only itself. When an error has ended the whole transaction (a full
+disk may), the others are run again, each alone. A COMMIT that fails in an unclear way is
+settled by reading back what each operation wrote.
+
+Operations are SQL and policy only: no handler, no log, no callback runs inside one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from millpond import fault
+from millpond.errors import CommitUncertain, StoreBusy, StoreClosed
+from millpond.store.sqlite.connect import (
+    WAIT_MAX_S,
+    WAIT_MIN_S,
+    busy,
+    primary_code,
+    translate,
+    try_begin,
+)
+
+T = TypeVar("T")
+GROUP = 256
+"""Operations in one transaction at most: bounds how long the write lock is held."""
+
+
+class Ticket(Generic[T]):
+    """The promise of one write; see `millpond.store.protocol.Ticket`."""
+
+    __slots__ = ("_callbacks", "_done", "_error", "_latch", "_value")
+
+    def __init__(self) -> None:
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._done = False
+        self._latch = threading.Lock()
+        self._latch.acquire()
+        self._callbacks: list[Callable[[], None]] = []
+
+    def done(self) -> bool:
+        """Tell whether the answer is there."""
+        return self._done
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the answer and return it, or raise what went wrong."""
+        if not self._done:
+            if not self._latch.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+                msg = f"the write was not committed within {timeout} s; it may still be"
+                raise TimeoutError(msg)
+            self._latch.release()
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[no-any-return]
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once the answer is there, in the storage thread."""
+        self._callbacks.append(callback)
+        if self._done:
+            self._call_back()
+
+    def resolve(self, value: T) -> None:
+        """Give the answer."""
+        self._value = value
+        self._finish()
+
+    def reject(self, error: BaseException) -> None:
+        """Give the error."""
+        self._error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        self._done = True
+        self._latch.release()
+        if self._callbacks:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:  # another thread took the last one
+                return
+            callback()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Await the answer without holding a thread."""
+        if not self._done:
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            self.then(lambda: _tell(loop, future))
+            yield from future
+        return self.result(0)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    def set_result() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    try:
+        loop.call_soon_threadsafe(set_result)
+    except RuntimeError:
+        return  # the loop was closed: nobody waits any more
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """One operation handed to the storage thread.
+
+    `check` reads back, after an unclear COMMIT, whether what `run` wrote stands; without it
+    the outcome stays uncertain.
+    """
+
+    run: Callable[[Any], Any]
+    ticket: Ticket[Any]
+    deadline: float
+    urgent: bool = False
+    check: Callable[[Any, Any], bool] | None = None
+    value: Any = None
+    error: BaseException | None = None
+    handed: float = field(default_factory=time.perf_counter)
+
+
+class Session:
+    """What the storage thread needs of the engine; the engine subclasses it."""
+
+    path = ""
+
+    def open(self) -> Any:
+        """Open the write connection, in the storage thread."""
+        raise NotImplementedError
+
+    def start(self, conn: Any) -> Any:
+        """Make the transaction context after the lock is held; the clock is read here."""
+        raise NotImplementedError
+
+    def undone(self, context: Any) -> None:
+        """An operation was undone: forget what it may have cached."""
+
+    def committed(self, context: Any) -> None:
+        """COMMIT has returned: keep what may be cached, nudge who waits."""
+
+    def gap(self, conn: Any, transactions: int, *, idle: bool) -> None:
+        """Between transactions: checkpoint when it is due."""
+
+
+class Writer:
+    """Owns the write connection and its thread; starts at the first write."""
+
+    def __init__(
+        self, session: Session, *, roll: Callable[[], float], inbox: int, busy_s: float
+    ) -> None:
+        self._session = session
+        self._roll = roll
+        self._bound = inbox
+        self._busy_s = busy_s
+        self._inbox: SimpleQueue[Write | None] = SimpleQueue()
+        self._waiting: deque[Write] = deque()
+        self._closing = False
+        self._since_gap = 0
+        self._conn: Any = None
+        self._start_lock = threading.Lock()
+        self.thread: threading.Thread | None = None
+        self.dead: BaseException | None = None
+        self.held_us: deque[int] = deque(maxlen=4096)
+        self.wait_us: deque[int] = deque(maxlen=4096)
+        self.transactions = 0
+        self.busy_refusals = 0
+
+    # -- callers' side ------------------------------------------------------------------
+
+    def submit(
+        self,
+        run: Callable[[Any], T],
+        *,
+        urgent: bool = False,
+        budget_s: float | None = None,
+        check: Callable[[Any, Any], bool] | None = None,
+    ) -> Ticket[T]:
+        """Hand an operation over; it waits for the lock at most `budget_s` from now."""
+        if self._closing or self.dead is not None:
+            raise self._closed()
+        if not urgent and self._inbox.qsize() + len(self._waiting) >= self._bound:
+            msg = (
+                f"{self._bound} writes wait for the storage thread of this process already; "
+                "nothing was written. Slow down, or hand over batches."
+            )
+            raise StoreBusy(msg)
+        ticket: Ticket[T] = Ticket()
+        budget = self._busy_s if budget_s is None else budget_s
+        write = Write(run, ticket, time.perf_counter() + budget, urgent, check)
+        if self.thread is None:
+            self._start()
+        self._inbox.put(write)
+        if self.dead is not None:
+            self._reject_rest()
+        return ticket
+
+    def _start(self) -> None:
+        with self._start_lock:
+            if self.thread is None:
+                thread = threading.Thread(target=self._live, name="millpond-storage", daemon=True)
+                self.thread = thread
+                thread.start()
+
+    def _closed(self) -> StoreClosed:
+        if self.dead is not None:
+            error = StoreClosed(f"{self._session.path}: the storage thread ended: {self.dead}")
+            error.__cause__ = self.dead
+            return error
+        return StoreClosed(f"{self._session.path}: the store is closed; open it again.")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Finish what was handed over, then end the thread and its connection."""
+        self._closing = True
+        thread = self.thread
+        if thread is not None and thread is not threading.current_thread():
+            self._inbox.put(None)
+            thread.join(timeout)
+        self._reject_rest()
+
+    def abandon(self) -> Any:
+        """After a fork: forget the parent's connection without closing it, and return it."""
+        conn, self._conn = self._conn, None
+        self._closing = True
+        self.thread = None
+        return conn
+
+    # -- the thread ---------------------------------------------------------------------
+
+    def _live(self) -> None:
+        try:
+            self._conn = self._session.open()
+            while self._step():
+                pass
+        except BaseException as error:  # noqa: BLE001  the process must learn of it
+            self.dead = error
+        finally:
+            self._reject_rest()
+            self._end()
+
+    def _end(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            try:
+                conn.close()
+            except Exception as error:  # noqa: BLE001  nothing is lost by a failing close
+                self.dead = self.dead or error
+
+    def _step(self) -> bool:
+        if not self._waiting and not self._gather(block=True):
+            return False
+        self._gather(block=False)
+        batch = self._next_batch()
+        if batch and self._begin(batch):
+            self._transact(batch)
+        return True
+
+    def _gather(self, *, block: bool) -> bool:
+        """Move the inbox into the waiting line, urgent ones to its front; False at the end."""
+        try:
+            write = self._inbox.get_nowait()
+        except Empty:
+            if not block:
+                return True
+            write = self._await_next()
+        while True:
+            if write is None:
+                self._closing = True
+                return bool(self._waiting)
+            if write.urgent:
+                self._waiting.appendleft(write)
+            else:
+                self._waiting.append(write)
+            try:
+                write = self._inbox.get_nowait()
+            except Empty:
+                return True
+
+    def _await_next(self) -> Write | None:
+        if self._closing:
+            return None
+        if self._since_gap:
+            self._session.gap(self._conn, self._since_gap, idle=True)
+            self._since_gap = 0
+        return self._inbox.get()
+
+    def _next_batch(self) -> list[Write]:
+        urgent = [write for write in self._waiting if write.urgent]
+        # Urgent ones were put in front newest first; among themselves order must hold.
+        urgent.sort(key=lambda write: write.handed)
+        rest = [write for write in self._waiting if not write.urgent]
+        line = urgent + rest
+        self._waiting = deque(line[GROUP:])
+        return line[:GROUP]
+
+    def _begin(self, batch: list[Write]) -> bool:
+        """Take the write lock for the batch; those whose budget ends meanwhile are told."""
+        started = time.perf_counter()
+        while True:
+            try:
+                if try_begin(self._conn, self._session.path):
+                    break
+            except Exception as error:  # noqa: BLE001  each caller gets it
+                for write in batch:
+                    write.ticket.reject(error)
+                return False
+            self._gather(block=False)
+            self._expire(batch, self._waiting)
+            if not batch:
+                return False
+            time.sleep(WAIT_MIN_S + self._roll() * (WAIT_MAX_S - WAIT_MIN_S))
+        self.wait_us.append(int((time.perf_counter() - started) * 1e6))
+        return True
+
+    def _expire(self, *lines: Any) -> None:
+        now = time.perf_counter()
+        for line in lines:
+            late = [write for write in line if write.deadline <= now]
+            for write in late:
+                line.remove(write)
+                self.busy_refusals += 1
+                write.ticket.reject(busy(self._session.path, now - write.handed))
+
+    def _transact(self, batch: list[Write]) -> None:
+        held = time.perf_counter()
+        context = None
+        try:
+            context = self._session.start(self._conn)
+            whole = self._run_all(context, batch)
+            if whole:
+                self._commit(context, batch)
+        except Exception as error:  # noqa: BLE001  the transaction failed as a whole
+            self._undo_all()
+            for write in batch:
+                if not write.ticket.done():
+                    write.ticket.reject(translate(error, self._session.path))
+            return
+        self.held_us.append(int((time.perf_counter() - held) * 1e6))
+        if not whole:
+            self._one_by_one(batch)
+            return
+        self._answer(context, batch)
+
+    def _run_all(self, context: Any, batch: list[Write]) -> bool:
+        """Run each operation in a savepoint; False when the transaction was ended under us."""
+        lone = len(batch) == 1
+        for write in batch:
+            write.error = None
+            try:
+                if not lone:
+                    self._conn.execute("SAVEPOINT op")
+                write.value = write.run(context)
+                if not lone:
+                    self._conn.execute("RELEASE op")
+            except BaseException as error:  # noqa: BLE001  told to the caller
+                write.error = error
+                if not self._conn.in_transaction:
+                    return False
+                if not lone:
+                    self._conn.execute("ROLLBACK TO op")
+                    self._conn.execute("RELEASE op")
+                self._session.undone(context)
+        return True
+
+    def _commit(self, context: Any, batch: list[Write]) -> None:
+        if all(write.error is not None for write in batch):
+            self._conn.execute("ROLLBACK")
+            return
+        fault.point("before-commit")
+        try:
+            self._conn.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001  read back what stands
+            self._unclear(batch, error)
+            return
+        self.transactions += 1
+        self._since_gap += 1
+
+    def _unclear(self, batch: list[Write], error: BaseException) -> None:
+        """Find out, operation by operation, whether a failed COMMIT wrote after all."""
+        self._undo_all()
+        for write in batch:
+            if write.error is not None:
+                continue
+            try:
+                stands = write.check is not None and write.check(self._conn, write.value)
+            except Exception:  # noqa: BLE001  the database cannot be read either
+                stands = None
+            if stands:
+                continue
+            if stands is None or (write.check is None and primary_code(error) != 13):
+                write.error = CommitUncertain(
+                    f"{self._session.path}: COMMIT failed ({error}) and what it wrote could not "
+                    "be read back. Look whether it is there before you try again."
+                )
+            else:
+                write.error = translate(error, self._session.path)
+
+    def _undo_all(self) -> None:
+        try:
+            if self._conn.in_transaction:
+                self._conn.execute("ROLLBACK")
+        except Exception as error:  # noqa: BLE001  the connection is beyond use
+            self.dead = error
+
+    def _answer(self, context: Any, batch: list[Write]) -> None:
+        try:
+            fault.point("after-commit")
+        except fault.FaultInjected as error:
+            for write in batch:
+                write.error = write.error or error
+        self._session.committed(context)
+        for write in batch:
+            if write.error is None:
+                write.ticket.resolve(write.value)
+            else:
+                write.ticket.reject(self._told(write.error))
+        self._session.gap(self._conn, self._since_gap, idle=False)
+
+    def _told(self, error: BaseException) -> BaseException:
+        return translate(error, self._session.path) if primary_code(error) else error
+
+    def _one_by_one(self, batch: list[Write]) -> None:
+        """The transaction was ended by one operation's error: run each again, alone."""
+        for write in batch:
+            if write.error is not None:
+                write.ticket.reject(self._told(write.error))
+            elif len(batch) > 1 and self._begin([write]):
+                self._transact([write])
+
+    def _reject_rest(self) -> None:
+        while True:
+            try:
+                write = self._inbox.get_nowait()
+            except Empty:
+                break
+            if write is not None:
+                self._waiting.append(write)
+        while self._waiting:
+            self._waiting.popleft().ticket.reject(self._closed())
