@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,7 +64,8 @@ class ContextHost(Protocol):
         ...
 
 
-_current: ContextVar[Context | None] = ContextVar("millpond-context", default=None)
+current_context: ContextVar[Context | None] = ContextVar("millpond-context", default=None)
+"""The context of the handler that this thread, or asyncio task, is in."""
 
 
 class JobLog(logging.LoggerAdapter[logging.Logger]):
@@ -73,7 +73,7 @@ class JobLog(logging.LoggerAdapter[logging.Logger]):
 
     def process(
         self,
-        msg: Any,  # noqa: ANN401  as logging declares it
+        msg: Any,
         kwargs: MutableMapping[str, Any],
     ) -> tuple[Any, MutableMapping[str, Any]]:
         """Merge the job's fields with the call's own `extra`."""
@@ -116,7 +116,7 @@ class Context:
 
         Raises LookupError outside of a handler.
         """
-        context = _current.get()
+        context = current_context.get()
         if context is None:
             msg = "no job is running here: Context.current() answers only inside a handler"
             raise LookupError(msg)
@@ -235,7 +235,7 @@ class Context:
         told = {"done": done, "total": total, "text": short}
         self._host.progress(self._claim.token, _JSON.encode(told, _PROGRESS, REMEMBERED_MAX))
 
-    def remember(self, value: Any) -> None:  # noqa: ANN401  any JSON data
+    def remember(self, value: Any) -> None:
         """Keep a small JSON value for later attempts of the same operation and task.
 
         Returns after the commit. Raises BadPayload for what is not JSON or larger than
@@ -250,14 +250,14 @@ class Context:
             raise LeaseLost(msg)
         self._remembered = encoded
 
-    async def aremember(self, value: Any) -> None:  # noqa: ANN401  any JSON data
+    async def aremember(self, value: Any) -> None:
         """Do what `remember` does without blocking the event loop."""
         from asyncio import to_thread
 
         await to_thread(self.remember, value)
 
     @property
-    def remembered(self) -> Any:  # noqa: ANN401  any JSON data
+    def remembered(self) -> Any:
         """What an earlier attempt, or this one, remembered last; None when nothing was."""
         raw = self._remembered
         return None if raw is None else _JSON.decode(raw, _REMEMBERED)
@@ -271,21 +271,6 @@ class Context:
 
     def __repr__(self) -> str:
         return f"<Context job={self.job_id} task={self.task!r} attempt={self.attempt}>"
-
-
-def running() -> Context | None:
-    """Return the context of the handler that calls, None when no handler does."""
-    return _current.get()
-
-
-@contextmanager
-def entered(context: Context) -> Iterator[None]:
-    """Make `context` the current one of this thread, or of this asyncio task."""
-    token = _current.set(context)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 class _LocalHost:

@@ -1,0 +1,312 @@
+"""`Millpond`: the object an application declares its queues and tasks on, and enqueues with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from millpond.app.batch import Batch, Decode
+from millpond.app.caller import check_connection
+from millpond.app.declared import Declarations, Declared, closest, template_of
+from millpond.app.opening import Opening
+from millpond.app.operations import Operations
+from millpond.clock import Clock, SystemClock
+from millpond.codec import encode_json
+from millpond.config.settings import QueueSettings, TaskSettings
+from millpond.config.store import StoreConfig, shown_url
+from millpond.context import current_context
+from millpond.errors import BadConfig, UnknownTask
+from millpond.model import Admission, Connection, JobSpec
+from millpond.policy.retry import RetryRules
+from millpond.store.protocol import Store
+from millpond.task.decorator import TaskDecorator
+from millpond.task.options import Options, read_options, with_payload
+from millpond.task.refs import JobRef
+from millpond.task.task import Task
+
+if TYPE_CHECKING:
+    from millpond.config.worker import WorkerConfig
+    from millpond.worker import EmbeddedWorker
+
+
+class Millpond(Operations):
+    """A store of durable jobs, with the tasks and queues of one application.
+
+    `url` is a path, `sqlite:///path` or `:memory:`; left out, it is `MILLPOND_URL`, else the
+    one of `millpond.toml`, else `./millpond.db`. `options` are those of the file's [store]
+    table, for example `busy="5s"`, and win over it. `config` is a file to read instead, or a
+    StoreConfig, which is then taken as it is. Nothing is opened before the first use, and
+    each process opens for itself, also after a fork.
+
+    `eager=True`, for tests, runs what is due before an enqueue returns: by the same codec,
+    store and retries, in this process.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | None = None,
+        *,
+        clock: Clock | None = None,
+        config: StoreConfig | str | Path | None = None,
+        eager: bool = False,
+        **options: Any,
+    ) -> None:
+        self.config = _store_config(None if url is None else os.fspath(url), config, options)
+        self.clock: Clock = clock or SystemClock()
+        self.eager = eager
+        self._declared = Declared()
+        self._opening = Opening(repr(self), self._open_store)
+
+    # Declaring
+
+    @property
+    def task(self) -> TaskDecorator:
+        """The decorator that makes a function a task: `@pond.task` or `@pond.task(...)`."""
+        return TaskDecorator(self, {})
+
+    def queue(self, name: str, **options: Any) -> None:
+        """Declare a queue: limits in jobs and bytes, order, and its workloads.
+
+        Options: `max_jobs`, `max_bytes`, `order` ("strict" or "ageing"), `ageing`, `full`,
+        `running`, and `workloads`, which maps each name to its `reserved`, `reserved_bytes`,
+        `max_jobs`, `max_bytes`, `weight`, `strict`, `borrow`, `full` and `running`. Written
+        to the store at the next use. Raises BadConfig for what cannot work.
+        """
+        self._declared.add_queue(QueueSettings.declared(name, options))
+
+    def register(
+        self, function: Callable[..., Any], settings: TaskSettings, rules: RetryRules
+    ) -> Task[..., Any, Any]:
+        """Make a function a task, as the decorator does with settings ready made."""
+        task: Task[..., Any, Any] = Task(function, settings, rules, self, template_of(settings))
+        self._declared.add_task(task)
+        return task
+
+    @property
+    def registry(self) -> Mapping[str, Task[..., Any, Any]]:
+        """The registered tasks by name."""
+        return self._declared.registry
+
+    def declarations(self) -> Declarations:
+        """Return what a process that does not import the application must know of it."""
+        declared = self._declared
+        return Declarations(
+            url=self.url,
+            store=self.config,
+            queues=tuple(declared.queues.values()),
+            tasks=tuple(task.settings for task in declared.tasks.values()),
+        )
+
+    # Opening
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self.config.url
+
+    @property
+    def store(self) -> Store:
+        """The process's own connection to the store, opened at first use."""
+        return self.ready()
+
+    def open(self) -> Self:
+        """Open the store now rather than at first use; also after a `close`."""
+        self._opening.reopen()
+        self.ready()
+        return self
+
+    async def aopen(self) -> Self:
+        """Do what `open` does, awaited."""
+        return await self._aside(self.open)
+
+    def close(self) -> None:
+        """Finish the writes handed over and close; nothing happens when it is not open."""
+        self._opening.close()
+
+    async def aclose(self) -> None:
+        """Do what `close` does, awaited."""
+        await self._aside(self.close)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.aopen()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def ready(self) -> Store:
+        """Return the open store, knowing all that was declared."""
+        opened = self._opening.opened
+        if opened.declared < len(self._declared.log):
+            with self._opening.lock:
+                self._declared.tell(opened)
+        return opened.store
+
+    async def aready(self) -> Store:
+        """Do the same without blocking the event loop."""
+        opening = self._opening
+        if opening.is_open and opening.opened.declared == len(self._declared.log):
+            return opening.opened.store
+        return await self._aside(self.ready)
+
+    # Enqueueing
+
+    def enqueue(
+        self, name: str, payload: Mapping[str, Any] | None = None, /, **options: Unpack[Options]
+    ) -> JobRef[Any]:
+        """Store a job by the name of its task, with JSON data for its parameters.
+
+        For producers that lack the code: the settings are those of this application's task,
+        else those the store knows. Raises UnknownTask when there are none and `queue=` does
+        not say where the job goes; otherwise as `task.using(...).enqueue(...)`.
+        """
+        spec, decode = self.named(name, payload or {}, options)
+        (admission,) = self.submit((spec,), options.get("tx"))
+        return JobRef(self, admission, decode)
+
+    async def aenqueue(
+        self, name: str, payload: Mapping[str, Any] | None = None, /, **options: Unpack[Options]
+    ) -> JobRef[Any]:
+        """Do what `enqueue` does, awaited."""
+        if name in self.registry:
+            spec, decode = self.named(name, payload or {}, options)
+        else:
+            spec, decode = await self._aside(self.named, name, payload or {}, options)
+        (admission,) = await self.asubmit((spec,), options.get("tx"))
+        return JobRef(self, admission, decode)
+
+    def batch(self, *, partial: bool = False, tx: Connection | None = None) -> Batch:
+        """Return a block that collects jobs and stores them when it ends, all or none.
+
+        With `tx=` they are stored inside the caller's own transaction.
+        """
+        if partial:
+            msg = "partial=True is not available yet: nothing is refused that could be left out"
+            raise BadConfig(msg)
+        return Batch(self, tx)
+
+    def named(
+        self, name: str, payload: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> tuple[JobSpec, Decode | None]:
+        """Return the job for a task's name and JSON data, and how to read its result."""
+        task = self.registry.get(name)
+        if task is not None:
+            return task.bind(options).spec_named(payload), task.decode_result
+        template = template_of(self._stored_settings(name, options))
+        spec = read_options(template, options)
+        encoded = encode_json(payload, task=name, max_bytes=self.config.max_payload)
+        return with_payload(spec, encoded), None
+
+    def submit(self, specs: Sequence[JobSpec], tx: Connection | None) -> list[Admission]:
+        """Store the jobs, all or none, and return after the commit; not so with `tx`."""
+        if tx is not None:
+            return self._submit_in(specs, tx)
+        answers = self.ready().enqueue(specs).result()
+        if self._drains:
+            self.drain()
+        return answers
+
+    async def asubmit(self, specs: Sequence[JobSpec], tx: Connection | None) -> list[Admission]:
+        """Do the same, awaited; with `tx`, in the thread that the connection belongs to."""
+        if tx is not None:
+            return self._submit_in(specs, tx)
+        answers = await (await self.aready()).enqueue(specs)
+        if self._drains:
+            await self._aside(self.drain)
+        return answers
+
+    # Working
+
+    def worker(self, **options: Any) -> EmbeddedWorker:
+        """Return a worker inside this process, to be run in a `with` block.
+
+        Options are those of the [worker] table of `millpond.toml`, for example
+        `concurrency=4, queues=["reports:2", "mail"], drain="10s"`, and win over it.
+        """
+        from millpond.worker import EmbeddedWorker
+
+        return EmbeddedWorker(self, _worker_config(options))
+
+    def run(self, **options: Any) -> None:
+        """Work until SIGTERM or SIGINT, then drain; options as for `worker`."""
+        self.worker(**options).run()
+
+    def drain(self, **options: Any) -> int:
+        """Work in the calling thread until nothing is due, and return how many jobs ended.
+
+        Jobs that fall due later stay; options as for `worker`.
+        """
+        return self.worker(**options).drain()
+
+    # Private
+
+    def _open_store(self) -> Store:
+        from millpond.store import open_store
+
+        return open_store(self.url, clock=self.clock, config=self.config)
+
+    def _submit_in(self, specs: Sequence[JobSpec], tx: Connection) -> list[Admission]:
+        check_connection(tx, self.config)
+        # To write declarations of ours would wait for the very transaction that waits for us.
+        waits = tx.in_transaction and self._opening.is_open
+        store = self._opening.opened.store if waits else self.ready()
+        return store.enqueue_in(tx, specs)
+
+    @property
+    def _drains(self) -> bool:
+        # What a handler enqueues is drained with it, by the drain that runs the handler.
+        return self.eager and current_context.get() is None
+
+    def _stored_settings(self, name: str, options: Mapping[str, Any]) -> TaskSettings:
+        known = self.ready().tasks()
+        if name in known:
+            return known[name]
+        if options.get("queue") is None:
+            msg = (
+                f"there is no task {name!r} here or in {shown_url(self.url)}: "
+                f"{closest(name, {*self.registry, *known})} Or say queue=, to store the job for "
+                "a worker that will know the task"
+            )
+            raise UnknownTask(msg)
+        return TaskSettings(name)
+
+    def __repr__(self) -> str:
+        return f"<Millpond {shown_url(self.url)}>"
+
+
+def _store_config(
+    url: str | None, config: StoreConfig | str | Path | None, options: Mapping[str, Any]
+) -> StoreConfig:
+    if not isinstance(config, StoreConfig):
+        from millpond.config.file import load
+
+        return load(config, os.environ, {"store": {**options, "url": url}}).store
+    if options:
+        msg = f"config= is complete, so {', '.join(options)} must be set in it"
+        raise BadConfig(msg)
+    return config if url is None else replace(config, url=url)
+
+
+def _worker_config(options: Mapping[str, Any]) -> WorkerConfig:
+    from millpond.config.file import load
+
+    return load(None, os.environ, {"worker": {**options, "processes": 0}}).worker
