@@ -202,13 +202,13 @@ class Store(Reader, Protocol):
         unstarted: Collection[Token] = (),
         rolls: Callable[[], float] | None = None,
     ) -> Ticket[Recovered]:
-        """Take back expired leases: retry with backoff, fail or cancel; `unstarted` are released."""
+        """Take back expired leases: retry, fail or cancel; those in `unstarted` are released."""
         ...
 
     def cancel(
         self, job_id: JobId, *, by: str | None = None, note: str | None = None
     ) -> Ticket[State | None]:
-        """Cancel a waiting job at once, ask for it when running; the state found, None if absent."""
+        """Cancel a waiting job now, ask a running one; the state found, None when absent."""
         ...
 
     def put_queue(self, settings: QueueSettings) -> Ticket[None]:

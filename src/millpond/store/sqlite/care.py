@@ -33,12 +33,21 @@ class _Place(NamedTuple):
     final: str | None
 
 
-def event(tx: Context, who: str | None, what: str, which: object, note: str | None = None,
-          before: str | None = None, after: str | None = None) -> None:  # fmt: skip
+def event(
+    tx: Context,
+    who: str | None,
+    what: str,
+    which: object,
+    note: str | None = None,
+    *,
+    before: str | None = None,
+) -> None:
     """Write down who did what, in the transaction that does it."""
-    row = {"id": tx.take("event", 1), "now": tx.now, "who": who, "what": what,
-           "which": str(which), "note": note, "before": before, "after": after}  # fmt: skip
-    tx.execute(SQL["pause_event"], row)
+    row = {
+        "id": tx.take("event", 1), "now": tx.now, "who": who, "what": what,
+        "which": str(which), "note": note, "before": before, "after": None,
+    }  # fmt: skip
+    tx.execute(SQL["add_event"], row)
 
 
 def cancel(tx: Context, job_id: JobId, by: str | None, note: str | None) -> State | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from millpond import fault
@@ -19,8 +20,10 @@ from millpond.store.sqlite.connect import WAL_LIMIT_BYTES, primary_code, try_beg
 
 try:
     import fcntl
+
+    HAS_FLOCK = True
 except ImportError:  # pragma: no cover  Windows has no flock
-    fcntl = None  # type: ignore[assignment]
+    HAS_FLOCK = False
 
 FRAME_BYTES = 4096 + 24
 IDLE_PAGES = 500
@@ -38,7 +41,7 @@ class Election:
 
     def won(self) -> bool:
         """Tell whether this process holds the lock, trying to take it when it is free."""
-        if fcntl is None or self._file is not None:
+        if not HAS_FLOCK or self._file is not None:
             return True
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -65,7 +68,7 @@ class Checkpointer:
     def __init__(
         self, path: str, election: Election, connect: Callable[[], Any], pages: int
     ) -> None:
-        self._wal = f"{path}-wal"
+        self._wal = Path(f"{path}-wal")
         self._election = election
         self._connect = connect
         self._most = pages
@@ -91,7 +94,7 @@ class Checkpointer:
 
     def _size(self) -> int:
         try:
-            return os.stat(self._wal).st_size
+            return self._wal.stat().st_size
         except OSError:
             return 0
 

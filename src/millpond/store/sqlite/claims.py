@@ -38,7 +38,7 @@ def claim(
     if not lanes or limit <= 0:
         return ClaimBatch([], more, next_due)
     guard = _Limits(tx) if tx.names.gates else None
-    picker = Picker(lanes, limit, turn=tx.mono, may_run=guard and guard.may_run)
+    picker = Picker(lanes, limit, turn=tx.mono, may_run=guard.may_run if guard else None)
     if guard is not None:
         guard.stop = picker.stop
     while hungry := picker.run():
@@ -183,7 +183,7 @@ class _Limits:
             for gate in mine:
                 self._room[gate] -= 1
             return True
-        gates.set_aside(tx, full, lane.id, row[0], ident, row[2])
+        gates.set_aside(tx, full, lane.id, row)
         self.moves += 1
         # Places this claim has given out already are not in the gate's count yet.
         open_others = [gate for gate in mine if gate != full and self._left(gate) > 0]
@@ -250,7 +250,7 @@ def _claims(
 def _memo(tx: Context, operation_id: str, task: int) -> bytes | None:
     key = {"operation_id": operation_id, "task": task}
     row = tx.execute(SQL["memo_of"], key).fetchone()
-    return row and row[0]
+    return None if row is None else bytes(row[0])
 
 
 def stands(execute: Any, worker: WorkerId, batch: ClaimBatch) -> bool:

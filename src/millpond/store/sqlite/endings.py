@@ -256,7 +256,7 @@ def settings_of(tx: Context, task: int) -> TaskSettings:
         name = tx.names.tasks[task]
         found = TaskSettings.from_json(text) if text else TaskSettings(name=name)
         tx.names.derived[key] = found
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _held(tx: Context, tokens: Sequence[tuple[int, int]]) -> dict[int, Row]:

@@ -292,7 +292,7 @@ class SqliteStore(Session):
         """Return the newest stored result of an operation."""
         key = {"operation_id": operation_id, "task": task, "now": self.clock.now()}
         row = self._read(lambda run: run(SQL["result_of"], key).fetchone())
-        return row and row[0]
+        return None if row is None else bytes(row[0])
 
     def tasks(self) -> dict[str, TaskSettings]:
         """Return the settings of the tasks that were declared."""
@@ -301,7 +301,7 @@ class SqliteStore(Session):
     def next_due(self) -> int | None:
         """Return when the earliest scheduled job falls due."""
         row = self._read(lambda run: run(SQL["first_due"]).fetchone())
-        return row and row[0]
+        return None if row is None else int(row[0])
 
     def claimable(self, tasks: Collection[str]) -> bool:
         """Tell whether a claim for these tasks may find something."""

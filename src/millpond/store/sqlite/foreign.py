@@ -9,6 +9,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from millpond.errors import BadConfig, StoreBusy
@@ -66,7 +67,7 @@ class Foreign:
         cursor.row_factory = None
         name = next((row[2] for row in cursor.execute("PRAGMA database_list") if row[0] == 0), "")
         name = os.fsdecode(name) if isinstance(name, bytes) else name
-        if self._path == ":memory:" or not name or not os.path.samefile(name, self._path):
+        if self._path == ":memory:" or not name or not Path(name).samefile(self._path):
             msg = (
                 f"tx= got a connection to {name or 'a temporary database'}, but the jobs are in "
                 f"{self._path}. Both must be the same file, to commit together."
@@ -106,7 +107,7 @@ class Foreign:
         entry = (weakref.ref(conn), time.monotonic(), site)
         self._local.last = entry
         with self._lock:
-            self._open = [e for e in self._open if _holds(e[0])][-63:] + [entry]
+            self._open = [*(e for e in self._open[-63:] if _holds(e[0])), entry]
 
     def _warn_sync(self, cursor: Any) -> None:
         if self._warned:

@@ -10,7 +10,7 @@ back the next one of that limit in its lane: the place it was woken for is still
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from millpond.errors import InvariantBroken
 from millpond.store.sqlite.named import SQL
@@ -101,8 +101,9 @@ def _return_heads(tx: Context, gate: Gate, lane: int, limit: int) -> None:
     tx.woken.add(tx.names.lanes[lane].task_id)
 
 
-def set_aside(tx: Context, gate: Gate, lane: int, rank: int, ident: int, due: int) -> None:
-    """Move a ready job to blocked."""
+def set_aside(tx: Context, gate: Gate, lane: int, ready: Sequence[int]) -> None:
+    """Move a ready job, given as (rank, id, due), to blocked."""
+    rank, ident, due = ready[:3]
     row = {"lane": lane, "rank": rank, "id": ident}
     if tx.execute(SQL["drop_ready"], row).rowcount != 1:
         msg = f"job {ident} is not ready in lane {lane} any more"

@@ -16,8 +16,9 @@ HOT = (
     "blocked_lanes", "return_heads", "purgeable", "purge_attempts", "get_job", "write_beat",
 )  # fmt: skip
 MAY_SCAN = re.compile(
-    r"^SCAN (\(?subquery-\d+\)?$|e|o|step|l USING COVERING INDEX millpond_lane_ready|l USING INDEX millpond_lane_ready"
-    r"|json_each|CONSTANT ROW|\d+ CONSTANT ROWS?|millpond_scheduled|s|s USING PRIMARY KEY|f|w)\b"
+    r"^SCAN (\(?subquery-\d+\)?$"
+    r"|(e|o|s|f|w|step|json_each|millpond_scheduled|CONSTANT ROW|\d+ CONSTANT ROWS?)\b"
+    r"|l USING (COVERING )?INDEX millpond_lane_ready)"
 )
 """Lists handed in, the lanes that are not empty, and the front of the schedule."""
 

@@ -44,13 +44,17 @@ def _job(execute: Execute, clock: Any, row: Any) -> JobRow:
      claim, worker, run_due, claimed_at, _, lease_ms, cancel_at, final, finished_at, reason,
      lane, rank, queue_id, tenant_id, result, progress) = row  # fmt: skip
     due = again_due if again_due is not None else first_due
-    state, due, blocked = _state(
-        execute, ident, final, claim, due, (lane, rank), (limit_key, tenant_id, queue_id)
-    )
+    if final is not None or claim is not None:
+        state, blocked = State(final) if final else State.RUNNING, None
+    else:
+        limits = gates.gates_of(limit_key, tenant_id, queue_id)
+        state, due, blocked = _waiting(execute, ident, due, (lane, rank), limits)
     if run_due is not None:
         due = run_due
     started, attempts = _started(execute, ident, claimed_at, attempts)
-    lease = None if claim is None else _lease(execute, clock, worker, claim, claimed_at, lease_ms)
+    lease = None
+    if claim is not None:
+        lease = _lease(execute, clock.domain, worker, claim, (claimed_at, lease_ms))
     return JobRow(
         id=ident, task=task, queue=queue, workload=workload, tenant=tenant, state=state,
         priority=priority, payload=payload, meta=meta, created_at=created, due_at=due,
@@ -62,27 +66,22 @@ def _job(execute: Execute, clock: Any, row: Any) -> JobRow:
     )  # fmt: skip
 
 
-def _state(
+def _waiting(
     execute: Execute,
     ident: int,
-    final: str | None,
-    claim: int | None,
     due: int,
     place: tuple[int, int],
-    limits: tuple[str | None, int | None, int],
+    limits: tuple[gates.Gate, ...],
 ) -> tuple[State, int, str | None]:
-    if final is not None:
-        return State(final), due, None
-    if claim is not None:
-        return State.RUNNING, due, None
-    ready = execute(SQL["ready_due"], {"lane": place[0], "rank": place[1], "id": ident}).fetchone()
+    """Return where a waiting job stands, when it is or was due, and the limit that blocks it."""
+    key = {"lane": place[0], "rank": place[1], "id": ident}
+    ready = execute(SQL["ready_due"], key).fetchone()
     if ready is not None:
         return State.READY, ready[0], None
     if execute(SQL["is_scheduled"], {"due": due, "id": ident}).fetchone():
         return State.SCHEDULED, due, None
-    for kind, ref in gates.gates_of(*limits):
-        key = {"kind": kind, "ref": ref, "lane": place[0], "rank": place[1], "id": ident}
-        if execute(SQL["is_blocked"], key).fetchone():
+    for kind, ref in limits:
+        if execute(SQL["is_blocked"], {**key, "kind": kind, "ref": ref}).fetchone():
             return State.READY, due, f"{kind} {ref}"
     return State.READY, due, None
 
@@ -109,13 +108,14 @@ def _last_error(execute: Execute, ident: int, state: State) -> str | None:
 
 
 def _lease(
-    execute: Execute, clock: Any, worker: int, claim: int, claimed_at: int, lease_ms: int
+    execute: Execute, domain: str, worker: int, claim: int, times: tuple[int, int]
 ) -> LeaseInfo:
+    claimed_at, lease_ms = times
     row = execute(SQL["worker_row"], {"worker": worker}).fetchone()
     if row is None:
         return LeaseInfo(WorkerId(worker), "unknown", claim, None)
-    host, pid, domain, beat_at, _, _ = row
-    expires = max(claimed_at, beat_at) + lease_ms if domain == clock.domain else None
+    host, pid, whose, beat_at, _, _ = row
+    expires = max(claimed_at, beat_at) + lease_ms if whose == domain else None
     return LeaseInfo(WorkerId(worker), f"{host}:{pid}", claim, expires)
 
 
@@ -230,9 +230,7 @@ def _merge(names: Names, rows: list[Any], served: set[str]) -> list[LaneCount]:
         if row[13] is not None:
             total[8] = row[13] if total[8] is None else min(total[8], row[13])
     return [
-        LaneCount(
-            *key, *total[:8], oldest_due_at=total[8], paused=total[9], served=key[2] in served
-        )
+        LaneCount(*key, *total, key[2] in served)  # type: ignore[misc]  # mypy loses the splat
         for key, total in sorted(sums.items())
     ]
 

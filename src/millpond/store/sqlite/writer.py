@@ -26,6 +26,7 @@ from typing import Any, Generic, TypeVar
 from millpond import fault
 from millpond.errors import CommitUncertain, StoreBusy, StoreClosed
 from millpond.store.sqlite.connect import (
+    FULL,
     WAIT_MAX_S,
     WAIT_MIN_S,
     busy,
@@ -344,7 +345,7 @@ class Writer:
             context = self._session.start(self._conn)
             whole = self._run_all(context, batch)
             if whole:
-                self._commit(context, batch)
+                self._commit(batch)
         except Exception as error:  # noqa: BLE001  the transaction failed as a whole
             self._undo_all()
             for write in batch:
@@ -378,7 +379,7 @@ class Writer:
                 self._session.undone(context)
         return True
 
-    def _commit(self, context: Any, batch: list[Write]) -> None:
+    def _commit(self, batch: list[Write]) -> None:
         if all(write.error is not None for write in batch):
             self._conn.execute("ROLLBACK")
             return
@@ -403,7 +404,7 @@ class Writer:
                 stands = None
             if stands:
                 continue
-            if stands is None or (write.check is None and primary_code(error) != 13):
+            if stands is None or (write.check is None and primary_code(error) != FULL):
                 write.error = CommitUncertain(
                     f"{self._session.path}: COMMIT failed ({error}) and what it wrote could not "
                     "be read back. Look whether it is there before you try again."

@@ -105,7 +105,7 @@ UPDATE millpond_task SET settings = :settings, settings_version = :version
 -- name: pause_queue
 UPDATE millpond_queue SET paused = :paused WHERE name = :name RETURNING id;
 
--- name: pause_event
+-- name: add_event
 INSERT INTO millpond_event (id, at, who, what, which, note, before, after)
 VALUES (:id, :now, :who, :what, :which, :note, :before, :after);
 
