@@ -29,6 +29,11 @@ SCAN_ROWS = 100_000
 BEATS_UNTIL_DEAD = 4
 """A worker is live while its last beat is younger than this many of its intervals."""
 
+_SUMMED = (
+    "scheduled", "ready", "blocked", "running", "completed", "failed", "cancelled", "retried",
+    "oldest_due_at", "paused",
+)  # fmt: skip
+
 Execute = Callable[..., Any]
 
 
@@ -230,9 +235,12 @@ def _merge(names: Names, rows: list[Any], served: set[str]) -> list[LaneCount]:
         if row[13] is not None:
             total[8] = row[13] if total[8] is None else min(total[8], row[13])
     return [
-        LaneCount(*key, *total, key[2] in served)  # type: ignore[misc]  # mypy loses the splat
-        for key, total in sorted(sums.items())
-    ]
+        LaneCount(
+            queue=queue, workload=workload, task=task, served=task in served,
+            **dict(zip(_SUMMED, total, strict=True)),
+        )
+        for (queue, workload, task), total in sorted(sums.items())
+    ]  # fmt: skip
 
 
 def tasks(execute: Execute) -> dict[str, TaskSettings]:
