@@ -40,6 +40,7 @@ def enqueue(tx: Context, specs: Sequence[JobSpec]) -> list[Admission]:
 
     Cost: O(specs · log jobs) inserts; statements: a fixed number for plain specs.
     """
+    tx.require_open()
     operations = uuid7_many(tx.now, len(specs))
     first = tx.take("job", len(specs))
     plan = _Plan()

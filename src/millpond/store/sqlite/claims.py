@@ -33,6 +33,7 @@ def claim(
     tx: Context, worker: WorkerId, wants: Sequence[Want], tasks: Collection[str], limit: int
 ) -> ClaimBatch:
     """Take up to `limit` jobs for the worker, in order, each with a fresh token."""
+    tx.require_open()
     more, next_due = promote(tx)
     lanes = _lanes(tx, wants, tasks)
     if not lanes or limit <= 0:

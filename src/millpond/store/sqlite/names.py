@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from millpond.errors import StoreClosed
 from millpond.store.sqlite.named import SQL
 
 
@@ -116,7 +117,7 @@ class Context:
     """One write transaction: its cursor, its one reading of the clocks, its names."""
 
     __slots__ = (
-        "after", "cacheable", "domain", "execute", "executemany", "mono", "names", "now",
+        "cacheable", "closed_to", "domain", "execute", "executemany", "mono", "names", "now",
         "roll", "woken",
     )  # fmt: skip
 
@@ -136,16 +137,24 @@ class Context:
         self.mono = mono
         self.domain = domain
         self.roll = roll
-        self.after: list[Callable[[], None]] = []
         self.woken: set[int] = set()
+        self.closed_to: str | None = None
         generation = self.generation()
         fits = names is not None and names.generation == generation
         self.cacheable = True
         self.names: Names = names if fits and names else load(self.execute, generation)
 
     def generation(self) -> int:
-        """Read the generation in force in this transaction."""
-        return int(self.execute(SQL["read_meta"]).fetchone()[0])
+        """Read the generation in force in this transaction, and whether the store is open."""
+        generation, state, moved_to = self.execute(SQL["read_meta"]).fetchone()
+        self.closed_to = None if text(state) == "open" else text(moved_to or "another store")
+        return int(generation)
+
+    def require_open(self) -> None:
+        """Raise StoreClosed when the jobs were moved elsewhere: no new ones are taken here."""
+        if self.closed_to is not None:
+            msg = f"this store is closed, its jobs were moved to {self.closed_to}: use that one."
+            raise StoreClosed(msg)
 
     def renew_names(self) -> Names:
         """Raise the generation and read the names anew, after this transaction changed them."""

@@ -15,6 +15,7 @@ Operations are SQL and policy only: no handler, no log, no callback runs inside 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -34,6 +35,8 @@ from millpond.store.sqlite.connect import (
     translate,
     try_begin,
 )
+
+log = logging.getLogger("millpond.store")
 
 T = TypeVar("T")
 GROUP = 256
@@ -172,6 +175,7 @@ class Writer:
         self._busy_s = busy_s
         self._inbox: SimpleQueue[Write | None] = SimpleQueue()
         self._waiting: deque[Write] = deque()
+        self._current: list[Write] = []
         self._closing = False
         self._since_gap = 0
         self._conn: Any = None
@@ -267,9 +271,10 @@ class Writer:
         if not self._waiting and not self._gather(block=True):
             return False
         self._gather(block=False)
-        batch = self._next_batch()
+        self._current = batch = self._next_batch()
         if batch and self._begin(batch):
             self._transact(batch)
+        self._current = []
         return True
 
     def _gather(self, *, block: bool) -> bool:
@@ -297,9 +302,18 @@ class Writer:
         if self._closing:
             return None
         if self._since_gap:
-            self._session.gap(self._conn, self._since_gap, idle=True)
+            self._gap(idle=True)
             self._since_gap = 0
         return self._inbox.get()
+
+    def _gap(self, *, idle: bool) -> None:
+        """Let the session checkpoint; a failing one (a full disk) must not end the thread."""
+        try:
+            self._session.gap(self._conn, self._since_gap, idle=idle)
+        except Exception:
+            log.warning("%s: a checkpoint failed; the next gap tries again", self._session.path,
+                        exc_info=True)  # fmt: skip
+            self._undo_all()
 
     def _next_batch(self) -> list[Write]:
         urgent = [write for write in self._waiting if write.urgent]
@@ -425,13 +439,16 @@ class Writer:
         except fault.FaultInjected as error:
             for write in batch:
                 write.error = write.error or error
-        self._session.committed(context)
+        try:
+            self._session.committed(context)
+        except Exception:  # the commit stands: nobody may be told otherwise
+            log.warning("%s: after a commit", self._session.path, exc_info=True)
         for write in batch:
             if write.error is None:
                 write.ticket.resolve(write.value)
             else:
                 write.ticket.reject(self._told(write.error))
-        self._session.gap(self._conn, self._since_gap, idle=False)
+        self._gap(idle=False)
 
     def _told(self, error: BaseException) -> BaseException:
         return translate(error, self._session.path) if primary_code(error) else error
@@ -452,5 +469,8 @@ class Writer:
                 break
             if write is not None:
                 self._waiting.append(write)
+        for write in self._current:
+            if not write.ticket.done():
+                write.ticket.reject(self._closed())
         while self._waiting:
             self._waiting.popleft().ticket.reject(self._closed())

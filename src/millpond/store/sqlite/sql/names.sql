@@ -1,6 +1,6 @@
 -- name: read_meta
 -- Differs from PostgreSQL: one row of the file itself, read under the write lock.
-SELECT generation, state, shared_file FROM millpond_meta WHERE id = 1;
+SELECT generation, state, closed_to FROM millpond_meta WHERE id = 1;
 
 -- name: bump_generation
 UPDATE millpond_meta SET generation = generation + 1 WHERE id = 1 RETURNING generation;
