@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from millpond.ids import uuid7_many
 from millpond.model import Admission, JobId, JobSpec
@@ -33,6 +34,15 @@ class _Plan:
     jobs: Counter[int] = field(default_factory=Counter)
     bytes: Counter[int] = field(default_factory=Counter)
     coalesce_keys: set[tuple[int, int, str]] = field(default_factory=set)
+
+
+def enqueue_all(tx: Context, groups: Sequence[Sequence[JobSpec]]) -> list[list[Admission]]:
+    """Do the enqueues of several callers as one, so that they share its statements."""
+    if len(groups) == 1:
+        return [enqueue(tx, groups[0])]
+    answers = enqueue(tx, [spec for specs in groups for spec in specs])
+    ends = list(accumulate(len(specs) for specs in groups))
+    return [answers[end - len(specs) : end] for specs, end in zip(groups, ends, strict=True)]
 
 
 def enqueue(tx: Context, specs: Sequence[JobSpec]) -> list[Admission]:

@@ -208,7 +208,6 @@ class SqliteStore(Session):
     def undone(self, context: Context) -> None:
         """Forget what an undone operation may have made."""
         context.forget()
-        context.woken.clear()
 
     def committed(self, context: Context) -> None:
         """Keep the names, nudge the keepers."""
@@ -231,11 +230,14 @@ class SqliteStore(Session):
         if self._gone is not None:
             raise StoreClosed(str(self._gone))
 
-    def _write(self, run: Callable[[Context], T], **options: Any) -> Ticket[T]:
-        self._check_mine()
+    def _check_deadlock(self) -> None:
         stuck = self._foreign.deadlock()
         if stuck is not None:
             raise stuck
+
+    def _write(self, run: Callable[[Context], T], **options: Any) -> Ticket[T]:
+        self._check_mine()
+        self._check_deadlock()
         return self._writer.submit(run, **options)
 
     # -- reading -------------------------------------------------------------------------
@@ -366,10 +368,9 @@ class SqliteStore(Session):
 
     def enqueue(self, specs: Sequence[JobSpec]) -> Ticket[list[Admission]]:
         """Decide about all specs and insert what is admitted: all of them or none."""
-        return self._write(
-            lambda tx: admit.enqueue(tx, specs),
-            check=lambda conn, answers: admit.stands(conn.execute, answers),
-        )
+        self._check_mine()
+        self._check_deadlock()
+        return self._writer.submit_shared(admit.enqueue_all, specs, len(specs), _enqueue_stands)
 
     def enqueue_in(self, tx: Connection, specs: Sequence[JobSpec]) -> list[Admission]:
         """Do the same in the caller's transaction."""
@@ -513,6 +514,10 @@ class SqliteStore(Session):
             log.warning(
                 "a transaction has held the write lock for over a second, begun at %s", site
             )
+
+
+def _enqueue_stands(conn: Any, answers: list[Admission]) -> bool:
+    return admit.stands(conn.execute, answers)
 
 
 def _percentiles(samples: deque[int]) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -40,7 +40,8 @@ log = logging.getLogger("millpond.store")
 
 T = TypeVar("T")
 GROUP = 256
-"""Operations in one transaction at most: bounds how long the write lock is held."""
+GROUP_JOBS = 5_000
+"""Operations, and jobs in them, in one transaction: bounds how long the write lock is held."""
 
 
 class Ticket(Generic[T]):
@@ -124,16 +125,19 @@ def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """One operation handed to the storage thread.
+    """One operation handed to the storage thread: `run` on `item` and its neighbours' items.
 
-    `check` reads back, after an unclear COMMIT, whether what `run` wrote stands; without it
-    the outcome stays uncertain.
+    Neighbours with the same `run` share one call, which returns a value for each item.
+    `weight` is the number of jobs in it. `check` reads back, after an unclear COMMIT, whether
+    what `run` wrote stands; without it the outcome stays uncertain.
     """
 
-    run: Callable[[Any], Any]
+    run: Callable[[Any, Sequence[Any]], Sequence[Any]]
+    item: Any
     ticket: Ticket[Any]
     deadline: float
     urgent: bool = False
+    weight: int = 1
     check: Callable[[Any, Any], bool] | None = None
     value: Any = None
     error: BaseException | None = None
@@ -198,23 +202,42 @@ class Writer:
         check: Callable[[Any, Any], bool] | None = None,
     ) -> Ticket[T]:
         """Hand an operation over; it waits for the lock at most `budget_s` from now."""
+        return self._hand_over(
+            Write(
+                lambda tx, _: (run(tx),), None, Ticket(), self._deadline(budget_s), urgent,
+                check=check,
+            )
+        )  # fmt: skip
+
+    def submit_shared(
+        self,
+        run: Callable[[Any, Sequence[Any]], Sequence[T]],
+        item: Any,
+        weight: int,
+        check: Callable[[Any, Any], bool],
+    ) -> Ticket[T]:
+        """Hand over an item of an operation that does many callers' items in one call."""
+        deadline = self._deadline(None)
+        return self._hand_over(Write(run, item, Ticket(), deadline, weight=weight, check=check))
+
+    def _deadline(self, budget_s: float | None) -> float:
+        return time.perf_counter() + (self._busy_s if budget_s is None else budget_s)
+
+    def _hand_over(self, write: Write) -> Ticket[Any]:
         if self._closing or self.dead is not None:
             raise self._closed()
-        if not urgent and self._inbox.qsize() + len(self._waiting) >= self._bound:
+        if not write.urgent and self._inbox.qsize() + len(self._waiting) >= self._bound:
             msg = (
                 f"{self._bound} writes wait for the storage thread of this process already; "
                 "nothing was written. Slow down, or hand over batches."
             )
             raise StoreBusy(msg)
-        ticket: Ticket[T] = Ticket()
-        budget = self._busy_s if budget_s is None else budget_s
-        write = Write(run, ticket, time.perf_counter() + budget, urgent, check)
         if self.thread is None:
             self._start()
         self._inbox.put(write)
         if self.dead is not None:
             self._reject_rest()
-        return ticket
+        return write.ticket
 
     def _start(self) -> None:
         with self._start_lock:
@@ -321,8 +344,12 @@ class Writer:
         urgent.sort(key=lambda write: write.handed)
         rest = [write for write in self._waiting if not write.urgent]
         line = urgent + rest
-        self._waiting = deque(line[GROUP:])
-        return line[:GROUP]
+        many, weight = 0, 0
+        while many < min(len(line), GROUP) and (many == 0 or weight < GROUP_JOBS):
+            weight += line[many].weight
+            many += 1
+        self._waiting = deque(line[many:])
+        return line[:many]
 
     def _begin(self, batch: list[Write]) -> bool:
         """Take the write lock for the batch; those whose budget ends meanwhile are told."""
@@ -374,24 +401,45 @@ class Writer:
 
     def _run_all(self, context: Any, batch: list[Write]) -> bool:
         """Run each operation in a savepoint; False when the transaction was ended under us."""
-        lone = len(batch) == 1
         for write in batch:
             write.error = None
-            try:
-                if not lone:
-                    self._conn.execute("SAVEPOINT op")
-                write.value = write.run(context)
-                if not lone:
-                    self._conn.execute("RELEASE op")
-            except BaseException as error:  # noqa: BLE001  told to the caller
-                write.error = error
-                if not self._conn.in_transaction:
-                    return False
-                if not lone:
-                    self._conn.execute("ROLLBACK TO op")
-                    self._conn.execute("RELEASE op")
-                self._session.undone(context)
+        at = 0
+        while at < len(batch):
+            many = 1
+            while at + many < len(batch) and batch[at + many].run == batch[at].run:
+                many += 1
+            ended = self._run_shared(context, batch[at : at + many], alone=many == len(batch))
+            if ended:
+                return False
+            at += many
         return True
+
+    def _run_shared(self, context: Any, shared: list[Write], *, alone: bool) -> bool:
+        """Run one call for all; if it fails, one by one. True when the transaction has ended."""
+        execute = self._conn.execute
+        # Alone in the transaction, a rollback of all of it is undo enough.
+        savepoint = not (alone and len(shared) == 1)
+        try:
+            if savepoint:
+                execute("SAVEPOINT op")
+            values = shared[0].run(context, [write.item for write in shared])
+            if savepoint:
+                execute("RELEASE op")
+        except BaseException as error:  # noqa: BLE001  told to the caller
+            if len(shared) == 1:
+                shared[0].error = error
+            if not self._conn.in_transaction:
+                return True
+            if savepoint:
+                execute("ROLLBACK TO op")
+                execute("RELEASE op")
+            self._session.undone(context)
+            return len(shared) > 1 and any(
+                self._run_shared(context, [write], alone=False) for write in shared
+            )
+        for write, value in zip(shared, values, strict=True):
+            write.value, write.error = value, None
+        return False
 
     def _commit(self, batch: list[Write]) -> None:
         if all(write.error is not None for write in batch):
