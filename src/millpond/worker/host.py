@@ -1,0 +1,116 @@
+"""What a worker needs of an application: its tasks, its declarations and its store.
+
+The worker stands below the application in the layers, so it names the application's object
+only by these protocols.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from millpond.config import QueueSettings, StoreConfig, TaskSettings
+from millpond.context import Context
+from millpond.errors import BadConfig
+from millpond.policy.retry import Verdict
+from millpond.store.protocol import Store
+
+
+class HostTask(Protocol):
+    """One task as a runner calls it."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `call` returns a coroutine, to be run on the event loop."""
+        ...
+
+    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments; raises BadPayload for bytes that do not fit the function."""
+        ...
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], ctx: Context) -> Any:
+        """Call the handler, or return its coroutine."""
+        ...
+
+    def verdict(self, exc: BaseException, now: int) -> Verdict:
+        """Say what the exception that ended an attempt means; `now` is the wall clock in ms."""
+        ...
+
+    def encode_result(self, value: Any) -> bytes | None:
+        """Return the result as stored; raises BadPayload when it is no data or too large."""
+        ...
+
+
+class Declarations(Protocol):
+    """What an application has declared, as plain settings."""
+
+    @property
+    def url(self) -> str:
+        """The store's address."""
+        ...
+
+    @property
+    def store(self) -> StoreConfig:
+        """How the store is opened."""
+        ...
+
+    @property
+    def queues(self) -> Sequence[QueueSettings]:
+        """The declared queues."""
+        ...
+
+    @property
+    def tasks(self) -> Sequence[TaskSettings]:
+        """The registered tasks."""
+        ...
+
+
+@runtime_checkable
+class Host(Protocol):
+    """The application's object: `pond`."""
+
+    @property
+    def registry(self) -> Mapping[str, HostTask]:
+        """The tasks by name."""
+        ...
+
+    def declarations(self) -> Declarations:
+        """Return what a keeper must know, which never imports the application."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """The process's own connection to the store, opened at first use."""
+        ...
+
+    def close(self) -> None:
+        """Close the store if it was opened."""
+        ...
+
+
+def load_host(app: str) -> Host:
+    """Import `module:attribute` and return the object, with the working directory importable.
+
+    Raises BadConfig for a name that is not of that form or not an application; whatever the
+    import raises passes through, as its traceback tells most.
+    """
+    module_name, colon, attribute = app.partition(":")
+    if not (module_name and colon and attribute):
+        raise BadConfig(
+            f"{app!r} names no application: write module:attribute, for example app:pond"
+        )
+    if os.getcwd() not in sys.path:  # noqa: PTH109  sys.path holds strings
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    found: Any = importlib.import_module(module_name)
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise BadConfig(
+                f"{app!r}: {module_name} has no {attribute!r}; name its Millpond object"
+            )
+        found = getattr(found, name)
+    if not isinstance(found, Host):
+        raise BadConfig(f"{app!r} is a {type(found).__name__}; name a Millpond object")
+    return found

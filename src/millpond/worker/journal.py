@@ -1,0 +1,217 @@
+"""The keeper's log: one structured line for each step of a job (R51), and for its own troubles.
+
+Lines of single jobs cost more than a small job itself, so whether anybody wants them is asked
+once a batch. Claims and starts are for debugging; ends are for everybody.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from millpond.log import Line, event
+from millpond.model import AttemptOutcome, Purged, Recovered, Settled, Settlement, State, Token
+from millpond.worker.holdings import Held
+from millpond.worker.report import DrainReport
+
+_log = logging.getLogger("millpond.worker")
+
+_DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+
+def _job(held: Held) -> dict[str, Any]:
+    claim = held.claim
+    return {
+        "job": claim.token.job_id,
+        "attempt": claim.attempt,
+        "task": claim.task,
+        "queue": claim.queue,
+    }
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+def claimed(taken: Sequence[Held]) -> None:
+    """Jobs were claimed."""
+    if _log.isEnabledFor(_DEBUG):
+        for held in taken:
+            claim = held.claim
+            wait = claim.claimed_at - claim.due_at
+            event(_log, _DEBUG, Line.CLAIMED, **_job(held), wait_ms=wait)
+
+
+def settled(
+    ended: Sequence[Held], settlements: Sequence[Settlement], answers: Sequence[Settled]
+) -> None:
+    """Ends of attempts are committed."""
+    wanted = _log.isEnabledFor(_INFO)
+    for held, settlement, answer in zip(ended, settlements, answers, strict=True):
+        if wanted or not answer.held or answer.state is State.FAILED:
+            _settled(held, settlement, answer)
+
+
+def _settled(held: Held, settlement: Settlement, answer: Settled) -> None:
+    claim, started, ended = held.claim, settlement.started_at, settlement.ended_at
+    run = None if started is None or ended is None else ended - started
+    wait = None if started is None else started - claim.due_at
+    times: dict[str, Any] = {"wait_ms": wait, "run_ms": run}
+    error = settlement.error_type and f"{settlement.error_type}: {settlement.message}"
+    if not answer.held:
+        event(
+            _log, _WARNING, Line.LEASE_LOST, **_job(held), **times,
+            note="the job belongs to another claim now; this end of it was refused",
+        )  # fmt: skip
+        return
+    match answer.state:
+        case State.COMPLETED:
+            event(_log, _INFO, Line.FINISHED, **_job(held), **times)
+        case State.CANCELLED:
+            event(_log, _INFO, Line.CANCELLED, **_job(held), **times)
+        case State.FAILED:
+            reason = settlement.reason or settlement.outcome
+            event(
+                _log, _ERROR, Line.FAILED, **_job(held), max_attempts=claim.max_attempts,
+                reason=reason, error=error, **times,
+            )  # fmt: skip
+        case State.SCHEDULED | State.READY | State.RUNNING | None:
+            _again(held, settlement, answer, error, times)
+
+
+def _again(
+    held: Held,
+    settlement: Settlement,
+    answer: Settled,
+    error: str | None,
+    times: dict[str, Any],
+) -> None:
+    match settlement.outcome:
+        case AttemptOutcome.RELEASED:
+            event(_log, _INFO, Line.RELEASED, **_job(held), **times)
+        case AttemptOutcome.SNOOZED:
+            event(_log, _INFO, Line.SNOOZED, **_job(held), next_due=answer.due_at, **times)
+        case _:
+            event(
+                _log, _WARNING, Line.RETRIED, **_job(held), max_attempts=held.claim.max_attempts,
+                next_due=answer.due_at, outcome=settlement.outcome,
+                error=error or settlement.reason, **times,
+            )  # fmt: skip
+
+
+def lease_lost(held: Held, why: str) -> None:
+    """A held job is no longer, or no longer surely, this worker's."""
+    event(_log, _WARNING, Line.LEASE_LOST, **_job(held), reason=why)
+
+
+def crashed(held: Held, how: str) -> None:
+    """A started job lost its runner."""
+    event(_log, _WARNING, "runner_died_in_job", **_job(held), reason=how)
+
+
+def recovered(recovered: Recovered) -> None:
+    """Expired leases of other workers were taken back."""
+    event(
+        _log, _WARNING, Line.RECOVERED, jobs=[token.job_id for token in recovered.tokens],
+        retried=recovered.retried, failed=recovered.failed, cancelled=recovered.cancelled,
+        released=recovered.released,
+    )  # fmt: skip
+
+
+def released_unknown(tokens: Sequence[Token]) -> None:
+    """The store had jobs for this worker that it never heard of."""
+    event(_log, _WARNING, Line.RELEASED, jobs=[token.job_id for token in tokens],
+          reason="their claim never reached this worker")  # fmt: skip
+
+
+# --- the worker itself --------------------------------------------------------------------------
+
+
+def started(worker: int, tasks: Sequence[str], slots: int) -> None:
+    """The worker is registered and begins to claim."""
+    event(_log, _INFO, "worker_started", worker=worker, tasks=tasks, slots=slots)
+
+
+def stopping(signal: str | None, running: int) -> None:
+    """The worker was told to stop."""
+    event(_log, _INFO, "worker_stopping", signal=signal, held=running)
+
+
+def halting(running: int) -> None:
+    """The drain time is over and jobs still run."""
+    event(_log, _WARNING, "drain_over", running=running,
+          note="they are told to stop, then ended; their jobs go back")  # fmt: skip
+
+
+def stopped(report: DrainReport, margin: float) -> None:
+    """The worker has ended; its last line."""
+    event(_log, _INFO, "worker_stopped", summary=str(report), smallest_margin=round(margin, 2))
+
+
+def runner_died(index: int, how: str, pause: float) -> None:
+    """A runner has ended by itself and is started again."""
+    event(_log, _WARNING, "runner_died", runner=index, reason=how, again_in_s=pause)
+
+
+def runner_broken(index: int, message: str) -> None:
+    """A runner says that its own machinery has failed."""
+    event(_log, _ERROR, "runner_broken", runner=index, reason=message)
+
+
+def no_place(error: OSError) -> None:
+    """There is no place for marks or the wake-up socket."""
+    event(
+        _log, _WARNING, "no_marks_or_socket", error=str(error),
+        note="jobs start at the next poll, and all jobs of a dead worker count as started",
+    )  # fmt: skip
+
+
+# --- the store ----------------------------------------------------------------------------------
+
+
+def claim_refused(error: Exception) -> None:
+    """A claim was not written; the next one follows after a pause."""
+    event(_log, _WARNING, "claim_refused", error=str(error))
+
+
+def settle_refused(count: int, error: Exception) -> None:
+    """Ends of attempts could not be written yet."""
+    event(_log, _WARNING, "settle_postponed", jobs=count, error=str(error))
+
+
+def beat_failed(error: Exception) -> None:
+    """A beat could not be written; the leases go on running."""
+    event(_log, _WARNING, "beat_failed", error=str(error))
+
+
+def margin_low(margin: float, lease_ms: int | None) -> None:
+    """A beat came so late that little of a lease was left."""
+    event(_log, _WARNING, "lease_margin_low", left=round(margin, 3), shortest_lease_ms=lease_ms)
+
+
+def progress_lost(error: Exception) -> None:
+    """Progress could not be written; the next value follows."""
+    event(_log, _DEBUG, "progress_lost", error=str(error))
+
+
+def care_postponed(error: Exception) -> None:
+    """Recovery or housekeeping waits for a busy or full store."""
+    event(_log, _INFO, "maintenance_postponed", error=str(error))
+
+
+def care_failed(error: Exception) -> None:
+    """Recovery or housekeeping failed; it is tried again later."""
+    event(_log, _ERROR, "maintenance_failed", error=str(error))
+
+
+def purged(purged: Purged) -> None:
+    """Old final jobs were deleted."""
+    if purged.jobs:
+        event(_log, _DEBUG, "purged", jobs=purged.jobs)
+
+
+def unserved_failed(count: int) -> None:
+    """Jobs of tasks that no worker serves have waited long enough."""
+    if count:
+        event(_log, _WARNING, "unserved_failed", jobs=count,
+              note="no live worker serves their task; they failed as unknown_task")  # fmt: skip

@@ -1,0 +1,133 @@
+"""What the parts of a keeper share, and small helpers for writes that are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from millpond.clock import Clock
+from millpond.config import Serve, TaskSettings, WorkerConfig
+from millpond.errors import MillpondError, StoreError
+from millpond.model import Claim, Dice, Settlement, WorkerId, WorkerInfo
+from millpond.store.protocol import Store, Ticket
+from millpond.worker.bell import Bell
+from millpond.worker.crew import Crew
+from millpond.worker.holdings import Held, Holdings
+from millpond.worker.marks import Marks
+from millpond.worker.window import Window
+
+T = TypeVar("T")
+
+
+class WorkerFailed(MillpondError):
+    """The worker cannot go on: the application, a runner or an internal loop has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Slots that some queues share; without serves they are for all queues."""
+
+    slots: int
+    serves: tuple[Serve, ...] = ()
+
+    def takes(self, claim: Claim) -> int:
+        """Return how well a job fits: 0 not at all, 3 when its workload is named."""
+        if not self.serves:
+            return 1
+        fits = [
+            2 if serve.workload is None else 3
+            for serve in self.serves
+            if serve.queue == claim.queue and serve.workload in {None, claim.workload}
+        ]
+        return max(fits, default=0)
+
+
+def groups_of(config: WorkerConfig) -> list[Group]:
+    """Return the groups of slots that the queues to serve ask for."""
+    own = [Group(serve.slots, (serve,)) for serve in config.queues if serve.slots is not None]
+    sharing = tuple(serve for serve in config.queues if serve.slots is None)
+    left = config.slots - sum(group.slots for group in own)
+    if sharing or not own:
+        own.append(Group(left, sharing))
+    return own
+
+
+def spread(groups: Sequence[Group], runners: int) -> list[tuple[int, ...]]:
+    """Return the slots of each group in each runner, dealt out in turn."""
+    sizes = [[0] * len(groups) for _ in range(runners)]
+    turn = 0
+    for index, group in enumerate(groups):
+        for _ in range(group.slots):
+            sizes[turn % runners][index] += 1
+            turn += 1
+    return [tuple(each) for each in sizes]
+
+
+@dataclass(slots=True)
+class Shared:
+    """The keeper's state that all its parts see; used by its one thread only."""
+
+    store: Store
+    worker: WorkerId
+    info: WorkerInfo
+    config: WorkerConfig
+    groups: list[Group]
+    tasks: Mapping[str, TaskSettings]
+    crew: Crew
+    marks: Marks
+    bell: Bell
+    dice: Dice
+    holdings: Holdings = field(init=False)
+    windows: list[Window] = field(init=False)
+    stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.holdings = Holdings(len(self.groups))
+        length_us = self.config.window_ms * 1000
+        self.windows = [Window(group.slots, length_us) for group in self.groups]
+
+    @property
+    def clock(self) -> Clock:
+        """The store's clock."""
+        return self.store.clock
+
+    def launch(self, make: Callable[[], Ticket[T]]) -> Ticket[T]:
+        """Hand a write over; its end rings the bell. A refusal becomes the ticket's error."""
+        try:
+            ticket = make()
+        except StoreError as error:
+            ticket = Refused(error)
+        ticket.then(self.bell.ring)
+        return ticket
+
+
+class Refused(Generic[T]):
+    """A write that was not even taken."""
+
+    def __init__(self, error: StoreError) -> None:
+        self._error = error
+
+    def done(self) -> bool:
+        """Return True."""
+        return True
+
+    def result(self, timeout: float | None = None) -> T:  # noqa: ARG002
+        """Raise what the store said."""
+        raise self._error
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call at once."""
+        callback()
+
+    def __await__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204
+        raise self._error
+        yield
+
+
+@dataclass(slots=True)
+class Parcel:
+    """Settlements on their way to the store, beside the jobs that they end."""
+
+    held: list[Held]
+    settlements: list[Settlement]
