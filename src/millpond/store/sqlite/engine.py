@@ -96,7 +96,7 @@ class SqliteStore(Session):
         self._names: Names | None = None
         self._waker = Waker()
         self._election = Election(self.path)
-        self._foreign = Foreign(self.path)
+        self._foreign = Foreign(self.path, self._visible)
         self._read_lock = threading.Lock()
         self._reader: Any = None
         self._data_version = 0
@@ -230,15 +230,19 @@ class SqliteStore(Session):
         if self._gone is not None:
             raise StoreClosed(str(self._gone))
 
-    def _check_deadlock(self) -> None:
-        stuck = self._foreign.deadlock()
-        if stuck is not None:
-            raise stuck
+    def _visible(self, job: int) -> bool:
+        return bool(self._read(lambda run: run(SQL["job_exists"], {"id": job}).fetchone()))
+
+    def waiting_long(self) -> None:
+        """Name the callers' transactions that keep the lock from us."""
+        for site in self._foreign.holders():
+            log.warning(
+                "a transaction holds the write lock for over a second; it enqueued at %s", site
+            )
 
     def _write(self, run: Callable[[Context], T], **options: Any) -> Ticket[T]:
         self._check_mine()
-        self._check_deadlock()
-        return self._writer.submit(run, **options)
+        return self._writer.submit(run, hint=self._foreign.hint(), **options)
 
     # -- reading -------------------------------------------------------------------------
 
@@ -369,8 +373,9 @@ class SqliteStore(Session):
     def enqueue(self, specs: Sequence[JobSpec]) -> Ticket[list[Admission]]:
         """Decide about all specs and insert what is admitted: all of them or none."""
         self._check_mine()
-        self._check_deadlock()
-        return self._writer.submit_shared(admit.enqueue_all, specs, len(specs), _enqueue_stands)
+        return self._writer.submit_shared(
+            admit.enqueue_all, specs, len(specs), _enqueue_stands, hint=self._foreign.hint()
+        )
 
     def enqueue_in(self, tx: Connection, specs: Sequence[JobSpec]) -> list[Admission]:
         """Do the same in the caller's transaction."""
@@ -505,15 +510,11 @@ class SqliteStore(Session):
         return self.path == MEMORY or self._election.won()
 
     def tick(self) -> None:
-        """Check that the file is still ours; name callers' transactions that stay open."""
+        """Check that the file is still ours."""
         if self._identity is not None:
             self._gone = self._gone or moved(self._identity, self.path)
         if self._gone is not None:
             raise StoreClosed(str(self._gone))
-        for site in self._foreign.holders():
-            log.warning(
-                "a transaction has held the write lock for over a second, begun at %s", site
-            )
 
 
 def _enqueue_stands(conn: Any, answers: list[Admission]) -> bool:

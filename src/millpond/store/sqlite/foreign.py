@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
 import traceback
-import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from millpond.errors import BadConfig, StoreBusy
 from millpond.model import Admission, JobSpec
@@ -26,14 +27,26 @@ LONG_S = 1.0
 """A caller's transaction that holds the write lock longer is named in the log."""
 
 
-class Foreign:
-    """Knows which of the callers' transactions enqueued here and may still be open."""
+class _Open(NamedTuple):
+    """A transaction of a caller that enqueued: in which thread, its first job, when and where."""
 
-    def __init__(self, path: str) -> None:
+    thread: int
+    job: int
+    since: float
+    site: str
+
+
+class Foreign:
+    """Knows which of the callers' transactions enqueued here and may still be open.
+
+    Their connections are not kept: a forgotten one must be able to close and roll back. What
+    tells is whether the job can be seen from outside; `visible` looks.
+    """
+
+    def __init__(self, path: str, visible: Callable[[int], bool]) -> None:
         self._path = path
-        self._local = threading.local()
-        self._open: list[tuple[weakref.ref[Any], float, str]] = []
-        self._lock = threading.Lock()
+        self._visible = visible
+        self._open: deque[_Open] = deque(maxlen=64)
         self._warned = False
 
     def enqueue(
@@ -58,7 +71,7 @@ class Foreign:
         except BaseException as error:
             self._undo(conn, cursor, began=began)
             raise self._told(error) from error
-        self._note(conn)
+        self._note(answers)
         self._warn_sync(cursor)
         return answers
 
@@ -102,12 +115,11 @@ class Foreign:
             )
         return translate(error, self._path) if primary_code(error) else error
 
-    def _note(self, conn: Any) -> None:
-        site = "".join(traceback.format_list(_call_site())).strip()
-        entry = (weakref.ref(conn), time.monotonic(), site)
-        self._local.last = entry
-        with self._lock:
-            self._open = [*(e for e in self._open[-63:] if _holds(e[0])), entry]
+    def _note(self, answers: list[Admission]) -> None:
+        new = [answer.job_id for answer in answers if answer.answer == "admitted"]
+        if new:
+            site = "".join(traceback.format_list(_call_site())).strip()
+            self._open.append(_Open(threading.get_ident(), new[0], time.monotonic(), site))
 
     def _warn_sync(self, cursor: Any) -> None:
         if self._warned:
@@ -120,30 +132,29 @@ class Foreign:
                 "in a power cut, with your own rows. Set PRAGMA synchronous=FULL on it.", level
             )  # fmt: skip
 
-    def deadlock(self) -> StoreBusy | None:
-        """Return the error for a plain write by a thread whose own transaction is still open."""
-        entry = getattr(self._local, "last", None)
-        if entry is None or not _holds(entry[0]):
+    def hint(self) -> str | None:
+        """Return what a plain write of this thread must be told if it finds the file locked."""
+        if not self._open:
             return None
-        return StoreBusy(
-            f"{self._path}: this thread holds a write transaction open on the same file (it "
-            f"enqueued in it at {entry[2]}), so this write would wait for itself; nothing was "
-            "written. Pass tx= with that connection, or commit first."
+        mine = [entry for entry in self._unseen() if entry.thread == threading.get_ident()]
+        if not mine:
+            return None
+        return (
+            "This thread itself enqueued in a transaction that is still open, so the write "
+            f"waited for itself: pass tx= with that connection, or commit first. {mine[-1].site}"
         )
 
     def holders(self) -> list[str]:
-        """Return where the callers' transactions began that are open for over a second."""
+        """Return where the callers' transactions enqueued that are open for over a second."""
         before = time.monotonic() - LONG_S
-        with self._lock:
-            return [site for ref, since, site in self._open if since < before and _holds(ref)]
+        return [entry.site for entry in self._unseen() if entry.since < before]
 
-
-def _holds(ref: weakref.ref[Any]) -> bool:
-    conn = ref()
-    try:
-        return conn is not None and bool(conn.in_transaction)
-    except Exception:  # noqa: BLE001  closed, or in use by its own thread
-        return False
+    def _unseen(self) -> list[_Open]:
+        """Drop what has committed; a rolled back one stays until its job's number is used."""
+        for entry in [entry for entry in self._open if self._visible(entry.job)]:
+            with contextlib.suppress(ValueError):  # another thread has seen it too
+                self._open.remove(entry)
+        return list(self._open)
 
 
 def _call_site() -> list[traceback.FrameSummary]:

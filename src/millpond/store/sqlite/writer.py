@@ -39,6 +39,7 @@ from millpond.store.sqlite.connect import (
 log = logging.getLogger("millpond.store")
 
 T = TypeVar("T")
+LONG_WAIT_S = 1.0
 GROUP = 256
 GROUP_JOBS = 5_000
 """Operations, and jobs in them, in one transaction: bounds how long the write lock is held."""
@@ -138,6 +139,7 @@ class Write:
     deadline: float
     urgent: bool = False
     weight: int = 1
+    hint: str | None = None
     check: Callable[[Any, Any], bool] | None = None
     value: Any = None
     error: BaseException | None = None
@@ -162,6 +164,9 @@ class Session:
 
     def committed(self, context: Any) -> None:
         """COMMIT has returned: keep what may be cached, nudge who waits."""
+
+    def waiting_long(self) -> None:
+        """Another connection has held the lock for over a second: say who, if it is known."""
 
     def gap(self, conn: Any, transactions: int, *, idle: bool) -> None:
         """Between transactions: checkpoint when it is due."""
@@ -200,12 +205,16 @@ class Writer:
         urgent: bool = False,
         budget_s: float | None = None,
         check: Callable[[Any, Any], bool] | None = None,
+        hint: str | None = None,
     ) -> Ticket[T]:
-        """Hand an operation over; it waits for the lock at most `budget_s` from now."""
+        """Hand an operation over; it waits for the lock at most `budget_s` from now.
+
+        `hint` is told to the caller if it does so in vain.
+        """
         return self._hand_over(
             Write(
                 lambda tx, _: (run(tx),), None, Ticket(), self._deadline(budget_s), urgent,
-                check=check,
+                hint=hint, check=check,
             )
         )  # fmt: skip
 
@@ -215,10 +224,14 @@ class Writer:
         item: Any,
         weight: int,
         check: Callable[[Any, Any], bool],
+        *,
+        hint: str | None = None,
     ) -> Ticket[T]:
         """Hand over an item of an operation that does many callers' items in one call."""
         deadline = self._deadline(None)
-        return self._hand_over(Write(run, item, Ticket(), deadline, weight=weight, check=check))
+        return self._hand_over(
+            Write(run, item, Ticket(), deadline, weight=weight, hint=hint, check=check)
+        )
 
     def _deadline(self, budget_s: float | None) -> float:
         return time.perf_counter() + (self._busy_s if budget_s is None else budget_s)
@@ -353,7 +366,7 @@ class Writer:
 
     def _begin(self, batch: list[Write]) -> bool:
         """Take the write lock for the batch; those whose budget ends meanwhile are told."""
-        started = time.perf_counter()
+        started, told = time.perf_counter(), False
         while True:
             try:
                 if try_begin(self._conn, self._session.path):
@@ -366,6 +379,9 @@ class Writer:
             self._expire(batch, self._waiting)
             if not batch:
                 return False
+            if not told and time.perf_counter() - started > LONG_WAIT_S:
+                told = True
+                self._session.waiting_long()
             time.sleep(WAIT_MIN_S + self._roll() * (WAIT_MAX_S - WAIT_MIN_S))
         self.wait_us.append(int((time.perf_counter() - started) * 1e6))
         return True
@@ -377,7 +393,8 @@ class Writer:
             for write in late:
                 line.remove(write)
                 self.busy_refusals += 1
-                write.ticket.reject(busy(self._session.path, now - write.handed))
+                waited = now - write.handed
+                write.ticket.reject(busy(self._session.path, waited, write.hint or ""))
 
     def _transact(self, batch: list[Write]) -> None:
         held = time.perf_counter()

@@ -25,6 +25,9 @@ SELECT j.id, t.name AS task, q.name AS queue, w.name AS workload, n.name AS tena
 -- name: is_scheduled
 SELECT 1 FROM millpond_scheduled WHERE due = :due AND id = :id;
 
+-- name: job_exists
+SELECT 1 FROM millpond_job WHERE id = :id;
+
 -- name: ready_due
 SELECT due FROM millpond_ready WHERE lane = :lane AND rank = :rank AND id = :id;
 
