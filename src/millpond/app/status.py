@@ -94,7 +94,10 @@ def _plain(counts: Mapping[State, int]) -> dict[str, int]:
 
 
 def _timed(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: rfc3339(moment(value)) if name.endswith("_at") and value is not None else value
-        for name, value in row.items()
-    }
+    return {name: _shown(name, value) for name, value in row.items()}
+
+
+def _shown(name: str, value: object) -> object:
+    if name.endswith("_at") and isinstance(value, int):
+        return rfc3339(moment(value))
+    return list(value) if isinstance(value, tuple) else value
