@@ -95,14 +95,21 @@ def test_the_awaited_twin_stays_in_the_connections_thread(
     assert ref.job().task == "report"
 
 
-def test_a_plain_enqueue_beside_ones_own_open_transaction_is_named(
-    report: Task[[int], None, None], conn: sqlite3.Connection
-) -> None:
+def test_a_plain_enqueue_beside_ones_own_open_transaction_is_named(tmp_path: Path) -> None:
+    pond = Millpond(tmp_path / "jobs.db", busy="50ms")
+
+    @pond.task
+    def report(number: int) -> None: ...
+
+    pond.open()
+    conn = sqlite3.connect(pond.url, isolation_level=None, timeout=0)
     report.using(tx=conn).enqueue(1)
-    with pytest.raises(StoreBusy, match="tx="):
+    with pytest.raises(StoreBusy, match="pass tx= with that connection"):
         report.enqueue(2)
     conn.execute("ROLLBACK")
+    conn.close()
     assert report.enqueue(3).answer == "admitted"
+    pond.close()
 
 
 def test_a_task_declared_during_the_transaction_does_not_wait_for_it(

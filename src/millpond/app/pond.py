@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from millpond.app.batch import Batch, Decode
 from millpond.app.caller import check_connection
 from millpond.app.declared import Declarations, Declared, closest, template_of
+from millpond.app.eager import run_now
 from millpond.app.opening import Opening
 from millpond.app.operations import Operations
 from millpond.clock import Clock, SystemClock
@@ -30,7 +31,7 @@ from millpond.task.task import Task
 
 if TYPE_CHECKING:
     from millpond.config.worker import WorkerConfig
-    from millpond.worker import EmbeddedWorker
+    from millpond.worker import DrainReport, EmbeddedWorker
 
 
 class Millpond(Operations):
@@ -221,8 +222,8 @@ class Millpond(Operations):
         if tx is not None:
             return self._submit_in(specs, tx)
         answers = self.ready().enqueue(specs).result()
-        if self._drains:
-            self.drain()
+        if self._runs_now:
+            run_now(self, answers)
         return answers
 
     async def asubmit(self, specs: Sequence[JobSpec], tx: Connection | None) -> list[Admission]:
@@ -230,8 +231,8 @@ class Millpond(Operations):
         if tx is not None:
             return self._submit_in(specs, tx)
         answers = await (await self.aready()).enqueue(specs)
-        if self._drains:
-            await self._aside(self.drain)
+        if self._runs_now:
+            await self._aside(run_now, self, answers)
         return answers
 
     # Working
@@ -246,14 +247,15 @@ class Millpond(Operations):
 
         return EmbeddedWorker(self, _worker_config(options))
 
-    def run(self, **options: Any) -> None:
-        """Work until SIGTERM or SIGINT, then drain; options as for `worker`."""
-        self.worker(**options).run()
+    def run(self, **options: Any) -> DrainReport:
+        """Work until SIGTERM or SIGINT, then let running jobs end; options as for `worker`."""
+        return self.worker(**options).run()
 
-    def drain(self, **options: Any) -> int:
-        """Work in the calling thread until nothing is due, and return how many jobs ended.
+    def drain(self, **options: Any) -> DrainReport:
+        """Work until nothing is ready and nothing runs, and return how the jobs ended.
 
-        Jobs that fall due later stay; options as for `worker`.
+        Jobs that fall due later stay, also the retries of those that failed; options as for
+        `worker`.
         """
         return self.worker(**options).drain()
 
@@ -272,7 +274,7 @@ class Millpond(Operations):
         return store.enqueue_in(tx, specs)
 
     @property
-    def _drains(self) -> bool:
+    def _runs_now(self) -> bool:
         # What a handler enqueues is drained with it, by the drain that runs the handler.
         return self.eager and current_context.get() is None
 

@@ -73,7 +73,7 @@ class JobRef(Generic[R]):
         other job may need.
         """
         _warn_inside_a_handler()
-        for pause in _looks(timeout):
+        for pause in looks(timeout):
             if self._mine(self._pond.look(self.id, payload=False)).final:
                 # A requeue may come between the two looks: then go on waiting.
                 job = self.job()
@@ -87,7 +87,7 @@ class JobRef(Generic[R]):
         from asyncio import sleep
 
         _warn_inside_a_handler()
-        for pause in _looks(timeout):
+        for pause in looks(timeout):
             if self._mine(await self._pond.alook(self.id, payload=False)).final:
                 job = await self.ajob()
                 if job.final:
@@ -137,7 +137,7 @@ class JobRef(Generic[R]):
         return hash((self.id, self.operation_id))
 
 
-def _looks(timeout: float | None) -> Iterator[float]:
+def looks(timeout: float | None) -> Iterator[float]:
     """Yield the pauses between looks: short at first, then a tenth of the time waited.
 
     A job of milliseconds is noticed at once, and a job of minutes costs ten looks a second.
