@@ -296,7 +296,8 @@ def restored() -> Iterator[logging.Logger]:
 def test_configure_sends_lines_to_a_stream_and_leaves_the_root_alone(
     restored: logging.Logger,
 ) -> None:
-    root = logging.getLogger()
+    root, rooted = logging.getLogger(), Kept()
+    root.addHandler(rooted)
     before = (list(root.handlers), root.level)
     stream = io.StringIO()
     configure("json", "info", stream)
@@ -305,6 +306,8 @@ def test_configure_sends_lines_to_a_stream_and_leaves_the_root_alone(
     (line,) = stream.getvalue().splitlines()
     assert json.loads(line)["event"] == "claimed"
     assert (list(root.handlers), root.level) == before
+    root.removeHandler(rooted)
+    assert rooted.records == []
 
 
 def test_configure_again_replaces_only_its_own_handler(restored: logging.Logger) -> None:

@@ -85,6 +85,11 @@ def test_a_minimum_moves_the_lower_end_and_keeps_the_spread() -> None:
     assert waits.count(2_000) == 1
 
 
+@pytest.mark.parametrize("attempt", [3, 2_000, 10**30])
+def test_a_window_past_the_range_of_numbers_is_the_cap(attempt: int) -> None:
+    assert delay_ms(attempt, Backoff(factor=1e300, cap=60, jitter="none"), 0) == 60_000
+
+
 def test_a_factor_of_one_keeps_the_window_for_ever() -> None:
     assert delay_ms(10**400, Backoff(base=3, factor=1, jitter="none"), 0) == 3_000
 

@@ -107,8 +107,8 @@ def _grown(attempt: int, rule: Backoff) -> float:
 
 
 def _part(width_ms: int, roll: float) -> int:
-    # The last step keeps a roll just below 1 from rounding up to one past the end.
-    return min(int(roll * (width_ms + 1)), width_ms)
+    # Both ends are reached, each as often as any millisecond between them.
+    return int(roll * (width_ms + 1))
 
 
 def _whole_ms(seconds: float) -> int:
