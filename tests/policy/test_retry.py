@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import BadConfig, BadPayload, Fail, Retry, Snooze
-from millpond.model import AttemptOutcome
 from millpond.policy.backoff import LONGEST_MS
 from millpond.policy.retry import (
     BAD_PAYLOAD,
@@ -19,7 +18,6 @@ from millpond.policy.retry import (
     RetryRules,
     SnoozeUntil,
     Verdict,
-    after_failure,
     verdict,
 )
 
@@ -65,12 +63,6 @@ def test_what_the_handler_raises_to_steer_comes_before_any_rule(rules: RetryRule
     assert verdict(Retry("later", after=1.5), rules, now=NOW) == RetryLater(1_500, "later")
     assert verdict(Snooze(60), rules, now=NOW) == SnoozeUntil(60_000)
     assert verdict(Fail("card declined"), rules, now=NOW) == FailNow("card declined")
-
-
-@given(st.integers(0, 10**9), st.integers(1, 10**9))
-def test_an_attempt_is_retried_exactly_while_attempts_are_left(used: int, most: int) -> None:
-    expected = AttemptOutcome.RETRIED if used < most else AttemptOutcome.FAILED
-    assert after_failure(used, most) is expected
 
 
 def test_by_default_any_exception_is_retried() -> None:

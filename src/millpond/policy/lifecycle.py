@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import assert_never
 
 from millpond.errors import InvariantBroken
 from millpond.model import FINAL_STATES, UNCHARGED, AttemptOutcome, State
-from millpond.policy.retry import after_failure
 
 
 class Event(StrEnum):
@@ -24,9 +22,7 @@ class Event(StrEnum):
     ENQUEUE = "enqueue"
     """It was admitted, due later or now."""
     DUE = "due"
-    """Its due time has come."""
-    POSTPONE = "postpone"
-    """A newer request with its coalesce key replaced it and is due later."""
+    """Its due time has come, or a newer request with its coalesce key is due now."""
     CLAIM = "claim"
     """A worker took it."""
     COMPLETE = "complete"
@@ -57,7 +53,6 @@ TRANSITIONS: Mapping[tuple[State | None, Event], frozenset[State]] = MappingProx
         (State.SCHEDULED, Event.DUE): frozenset({State.READY}),
         (State.SCHEDULED, Event.CANCEL): frozenset({State.CANCELLED}),
         (State.SCHEDULED, Event.EXPIRE): frozenset({State.FAILED}),
-        (State.READY, Event.POSTPONE): frozenset({State.SCHEDULED}),
         (State.READY, Event.CLAIM): frozenset({State.RUNNING}),
         (State.READY, Event.CANCEL): frozenset({State.CANCELLED}),
         (State.READY, Event.EXPIRE): frozenset({State.FAILED}),
@@ -105,59 +100,3 @@ def check(source: State | None, target: State, event: Event | None = None) -> No
             "nothing was written; please report it with this message"
         )
         raise InvariantBroken(msg)
-
-
-def recorded(outcome: AttemptOutcome, *, attempts_used: int, max_attempts: int) -> AttemptOutcome:
-    """Return what the history says of an attempt: a retry that has no attempt left has failed."""
-    if outcome is AttemptOutcome.RETRIED:
-        return after_failure(attempts_used, max_attempts)
-    return outcome
-
-
-def event_for(outcome: AttemptOutcome, *, exhausted: bool, cancel_asked: bool) -> Event:
-    """Return what the end of an attempt does to its job.
-
-    `exhausted`: no attempt is left, this one included. `cancel_asked`: somebody asked to
-    cancel while it ran; a completed job stays completed, every other end becomes cancelled.
-    """
-    if cancel_asked and outcome is not AttemptOutcome.COMPLETED:
-        return Event.CANCEL
-    match outcome:
-        case AttemptOutcome.COMPLETED:
-            return Event.COMPLETE
-        case AttemptOutcome.FAILED:
-            return Event.FAIL
-        case AttemptOutcome.CANCELLED:
-            return Event.CANCEL
-        case AttemptOutcome.SNOOZED:
-            return Event.SNOOZE
-        case AttemptOutcome.RELEASED:
-            return Event.RELEASE
-        case AttemptOutcome.RETRIED | AttemptOutcome.TIMED_OUT:
-            return Event.FAIL if exhausted else Event.RETRY
-        case AttemptOutcome.LEASE_LOST | AttemptOutcome.CRASHED:
-            return Event.FAIL if exhausted else Event.RECOVER
-        case _:
-            assert_never(outcome)
-
-
-def state_after(
-    outcome: AttemptOutcome,
-    *,
-    attempts_used: int,
-    max_attempts: int,
-    delay_ms: int,
-    cancel_asked: bool = False,
-) -> State:
-    """Return where a running job goes when its attempt has ended like this.
-
-    `attempts_used` counts the charged attempts, this one included when it is charged. With
-    a delay of 0 or less a job that goes on is ready at once.
-    """
-    exhausted = after_failure(attempts_used, max_attempts) is AttemptOutcome.FAILED
-    event = event_for(outcome, exhausted=exhausted, cancel_asked=cancel_asked)
-    targets = TRANSITIONS[State.RUNNING, event]
-    if targets != _WAITING:
-        (target,) = targets
-        return target
-    return State.SCHEDULED if delay_ms > 0 else State.READY

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, assert_never, get_args
 
 from millpond.errors import BadConfig, BadPayload, Fail, Retry, Snooze, refuse_setting
-from millpond.model import AttemptOutcome
 from millpond.policy.backoff import LONGEST_MS
 
 BAD_PAYLOAD = "bad_payload"
@@ -98,15 +97,6 @@ def verdict(error: BaseException, rules: RetryRules, *, now: int) -> Verdict:
     if ruled is not None:
         return ruled
     return FailNow(PERMANENT_ERROR) if rules.retry_on else RetryLater()
-
-
-def after_failure(
-    attempts_used: int, max_attempts: int
-) -> Literal[AttemptOutcome.RETRIED, AttemptOutcome.FAILED]:
-    """Return what a failed attempt becomes; `attempts_used` includes the one that just ended."""
-    if attempts_used >= max_attempts:
-        return AttemptOutcome.FAILED
-    return AttemptOutcome.RETRIED
 
 
 def _alone(error: BaseException, rules: RetryRules) -> BaseException:
