@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.api.hand import Hand
 
 from millpond import BadPayload, Millpond, UnknownTask
-from tests.api.hand import Hand
 
 
 def test_a_registered_task_is_enqueued_by_name_with_its_settings(pond: Millpond) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from tests.api.hand import Hand
 
 from millpond import (
     AttemptOutcome,
@@ -16,7 +17,6 @@ from millpond import (
     MillpondError,
     Task,
 )
-from tests.api.hand import Hand
 
 
 @pytest.fixture
@@ -39,7 +39,12 @@ def test_options_are_the_jobs_own(pond: Millpond, report: Task[[int], None, None
     ).enqueue(812)
 
     job = ref.job()
-    assert (job.priority, job.queue, job.workload, job.max_attempts) == (10, "urgent", "critical", 2)
+    assert (job.priority, job.queue, job.workload, job.max_attempts) == (
+        10,
+        "urgent",
+        "critical",
+        2,
+    )
     assert job.operation_id == ref.operation_id == "payment-812"
     assert job.key == "report:812"
     assert job.meta == {"by": "ann"}
@@ -173,7 +178,9 @@ HOPELESS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "named"), HOPELESS, ids=[str(case[0])[:60] for case in HOPELESS])
+@pytest.mark.parametrize(
+    ("options", "named"), HOPELESS, ids=[str(case[0])[:60] for case in HOPELESS]
+)
 def test_what_cannot_work_is_refused_before_anything_is_written(
     pond: Millpond, report: Task[[int], None, None], options: dict[str, Any], named: str
 ) -> None:
@@ -187,9 +194,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("priority", [-32_768, 32_767])
-def test_the_widest_priorities_are_accepted(
-    report: Task[[int], None, None], priority: int
-) -> None:
+def test_the_widest_priorities_are_accepted(report: Task[[int], None, None], priority: int) -> None:
     assert report.using(priority=priority).enqueue(1).job().priority == priority
 
 

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from tests.api.hand import Hand
 
 from millpond import JobRef, ManualClock, Millpond, StoreError, Task, fault
-from tests.api.hand import Hand
 
 
 @pytest.fixture
@@ -67,7 +67,9 @@ def test_ten_threads_with_one_key_make_one_job(
 ) -> None:
     once = report.using(key="inv-77")
     fault.arm("after-commit:raise")
-    assert all(isinstance(got, fault.FaultInjected) for got in from_threads(10, lambda: once.enqueue(1)))
+    assert all(
+        isinstance(got, fault.FaultInjected) for got in from_threads(10, lambda: once.enqueue(1))
+    )
     fault.arm("")
 
     refs = from_threads(10, lambda: once.enqueue(1))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 
 import pytest
+from tests.api.hand import Hand
 
 from millpond import (
     AttemptOutcome,
@@ -17,7 +18,6 @@ from millpond import (
     Millpond,
     Task,
 )
-from tests.api.hand import Hand
 
 
 @dataclass
@@ -93,7 +93,7 @@ def test_wait_ends_with_its_timeout_and_says_where_the_job_stands(
     report: Task[[int], Report, Report],
 ) -> None:
     ref = report.enqueue(1)
-    with pytest.raises(TimeoutError, match="still ready after 0.01 s.*queue 'default'"):
+    with pytest.raises(TimeoutError, match=r"still ready after 0\.01 s.*queue 'default'"):
         ref.wait(timeout=0.01)
     with pytest.raises(TimeoutError, match="still ready"):
         asyncio.run(ref.await_(timeout=0.01))

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-
-from millpond import BadConfig, BadPayload, Backoff, Context, Fail, Millpond, Snooze, Task
-from millpond.policy.retry import FailNow, RetryLater, SnoozeUntil
 from tests.api.hand import Hand
+
+from millpond import Backoff, BadConfig, BadPayload, Context, Fail, Millpond, Snooze, Task
+from millpond.policy.retry import FailNow, RetryLater, SnoozeUntil
 
 
 def test_a_task_is_stored_under_the_name_of_its_function(pond: Millpond) -> None:
@@ -219,7 +219,7 @@ def test_what_cannot_come_back_is_refused_and_nothing_is_written(
     @pond.task
     def keep(value) -> None: ...
 
-    with pytest.raises(BadPayload, match="keep.*value"):
+    with pytest.raises(BadPayload, match=r"keep.*value"):
         keep.enqueue(value)
     assert pond.jobs() == []
 

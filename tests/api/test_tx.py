@@ -129,14 +129,14 @@ def test_a_task_declared_during_the_transaction_does_not_wait_for_it(
 
 @pytest.mark.parametrize("wrong", [object(), "app.db", 5], ids=str)
 def test_what_is_no_connection_is_refused(report: Task[[int], None, None], wrong: object) -> None:
-    with pytest.raises(BadConfig, match="give the open sqlite3.Connection"):
+    with pytest.raises(BadConfig, match=r"give the open sqlite3\.Connection"):
         report.using(tx=wrong).enqueue(1)
 
 
 def test_a_cursor_is_told_where_its_connection_is(
     report: Task[[int], None, None], conn: sqlite3.Connection
 ) -> None:
-    with pytest.raises(BadConfig, match="cursor.connection"):
+    with pytest.raises(BadConfig, match=r"cursor\.connection"):
         report.using(tx=conn.cursor()).enqueue(1)
 
 
@@ -169,7 +169,7 @@ def test_a_connection_of_the_other_library_is_refused(tmp_path: Path) -> None:
     def report() -> None: ...
 
     conn = pysqlite3.connect(":memory:")
-    with pytest.raises(BadConfig, match="sqlite3.Connection"):
+    with pytest.raises(BadConfig, match=r"sqlite3\.Connection"):
         report.using(tx=conn).enqueue()
     conn.close()
     pond.close()

@@ -44,7 +44,7 @@ def test_an_embedded_worker_runs_what_is_enqueued(url: str) -> None:
         await asyncio.sleep(0)
         return a + b
 
-    with pond, pond.worker(concurrency=2, queues=["default"]):
+    with pond, pond.worker(concurrency=2, queues=["default"], poll="20ms"):
         assert add.enqueue(1, 2).wait(timeout=30) == 3
         assert asyncio.run(aadd.enqueue(3, 4).await_(timeout=30)) == 7
 
