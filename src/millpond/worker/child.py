@@ -67,7 +67,8 @@ def serve(app: str, pipe: RunnerPipe) -> int:
         os._exit(_BROKEN)
 
     try:
-        runner = Runner(load_host(app), pipe.answer, SystemClock(), broke)
+        host = load_host(app)
+        runner = Runner(host, pipe.answer, SystemClock(), broke)
         hello = runner.hello()
     except BaseException as error:  # noqa: BLE001  an import may raise anything, SystemExit too
         if not isinstance(error, BadConfig):
@@ -79,6 +80,7 @@ def serve(app: str, pipe: RunnerPipe) -> int:
     for frame in pipe.frames():
         if isinstance(frame, Quit):
             runner.close(_FINISH_S)
+            host.close()
             pipe.finish(_FINISH_S)
             return 0
         runner.receive(frame)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -44,15 +44,22 @@ class EmbeddedWorker:
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Work in a thread of its own and return at once.
+        """Work in a thread of its own; return once the worker is registered.
 
         Raises what keeps the worker from starting.
         """
-        keeper = self._keeper(Until.STOPPED)
+        if self._thread is not None:
+            raise WorkerFailed("this worker was started before: make a new one")
+        ready = threading.Event()
+        keeper = self._keeper(Until.STOPPED, on_ready=ready.set)
         self._thread = threading.Thread(
-            target=self._serve, args=(keeper,), name="millpond-keeper", daemon=True
+            target=self._serve, args=(keeper, ready), name="millpond-keeper", daemon=True
         )
         self._thread.start()
+        ready.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
 
     def stop(self, timeout: float | None = None) -> DrainReport:
         """Stop in order: running jobs get the drain time, then they are told to stop.
@@ -80,18 +87,14 @@ class EmbeddedWorker:
     def run(self, until: Until = Until.STOPPED) -> DrainReport:
         """Work in this thread; in the main thread SIGTERM, SIGINT and SIGHUP stop it."""
         with self._signals() as signals:
-            keeper = self._keeper(until, signals)
-            try:
-                return keeper.run()
-            finally:
-                self._bell.close()
+            return self._work(until, signals)
 
     def drain(self) -> DrainReport:
         """Work in this thread until nothing is ready and nothing runs; return the counts.
 
         What falls due later is not waited for. Leaves no threads behind.
         """
-        return self.run(Until.IDLE)
+        return self._work(Until.IDLE, None)
 
     def __enter__(self) -> Self:
         self.start()
@@ -113,7 +116,18 @@ class EmbeddedWorker:
         with Signals(self._bell) as signals:
             yield signals
 
-    def _keeper(self, until: Until, signals: Signals | None = None) -> Keeper:
+    def _work(self, until: Until, signals: Signals | None) -> DrainReport:
+        try:
+            return self._keeper(until, signals).run()
+        finally:
+            self._bell.close()
+
+    def _keeper(
+        self,
+        until: Until,
+        signals: Signals | None = None,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> Keeper:
         store = self._host.store
         return Keeper(
             ThreadForm(self._host, store.clock, self._bell),
@@ -122,15 +136,18 @@ class EmbeddedWorker:
             bell=self._bell,
             stops=lambda: self._asked + (signals.stops if signals else 0),
             until=until,
+            signal=lambda: signals.last if signals else None,
+            on_ready=on_ready,
         )
 
-    def _serve(self, keeper: Keeper) -> None:
+    def _serve(self, keeper: Keeper, ready: threading.Event) -> None:
         try:
             self._report = keeper.run()
         except BaseException as error:  # noqa: BLE001  raised again by stop
             self._error = error
         finally:
             self._bell.close()
+            ready.set()
 
     def _ask(self) -> None:
         self._asked += 1

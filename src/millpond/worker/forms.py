@@ -15,6 +15,7 @@ from millpond.worker.frames import Broken
 from millpond.worker.host import Host
 from millpond.worker.link import Link, MemoryLink, PipeLink, socket_pair
 from millpond.worker.runner import Runner
+from millpond.worker.shared import WorkerFailed
 
 
 class Form(Protocol):
@@ -50,7 +51,11 @@ class ProcessForm:
                 sys.executable, "-m", "millpond.worker.child",
                 "--link", str(theirs.fileno()), "--parent", str(os.getpid()), *self._log, self._app,
             ]  # fmt: skip
-            process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            try:
+                process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                raise WorkerFailed(f"no runner can be started: {error}") from error
         return ProcessHandle(process, PipeLink(ours))
 
 

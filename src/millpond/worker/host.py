@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from millpond.config import QueueSettings, StoreConfig, TaskSettings
 from millpond.context import Context
@@ -68,7 +68,6 @@ class Declarations(Protocol):
         ...
 
 
-@runtime_checkable
 class Host(Protocol):
     """The application's object: `pond`."""
 
@@ -91,6 +90,9 @@ class Host(Protocol):
         ...
 
 
+_HOST = ("registry", "declarations", "store", "close")
+
+
 def load_host(app: str) -> Host:
     """Import `module:attribute` and return the object, with the working directory importable.
 
@@ -111,6 +113,8 @@ def load_host(app: str) -> Host:
                 f"{app!r}: {module_name} has no {attribute!r}; name its Millpond object"
             )
         found = getattr(found, name)
-    if not isinstance(found, Host):
+    # Asked of the class: to ask the object for its store would open it.
+    if not all(hasattr(type(found), name) for name in _HOST):
         raise BadConfig(f"{app!r} is a {type(found).__name__}; name a Millpond object")
-    return found
+    host: Host = found
+    return host

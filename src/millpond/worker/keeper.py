@@ -61,6 +61,7 @@ class Keeper:
         stops: Callable[[], int],
         until: Until = Until.STOPPED,
         signal: Callable[[], str | None] = lambda: None,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self._form = form
         self._config = config
@@ -69,6 +70,7 @@ class Keeper:
         self._stops = stops
         self._until = until
         self.signal = signal
+        self.on_ready = on_ready
         self.reap: Callable[[], object] | None = None
         """What process 1 does about children that are not its own, at each turn."""
         self._groups = groups_of(config)
@@ -192,11 +194,12 @@ class Serving:
         self._beats = Beats(shared, staff, self._desk.add)
         self._floor = Floor(shared, staff, self._desk, self._beats)
         self._stopping = Stopping(shared, staff, self._floor, kills=keeper.kills)
-        self._care = Care(shared)
+        self._care = Care(shared, self._supply.look_again)
         self._wake = opened.wake
         if opened.wake is not None:
             keeper.also_hear(opened.wake)
         staff.welcome(opened.begin())
+        keeper.on_ready()
 
     def run(self) -> DrainReport:
         """Turn until the end; return the counts."""
@@ -207,7 +210,7 @@ class Serving:
         while not self._over():
             keeper.listen(self._timeout())
             if self._wake is not None and self._wake.hear():
-                self._supply.wake()
+                self._supply.look_again()
             self._turn()
         holdings = shared.holdings
         left = sum(not held.gone for held in holdings.all.values())
@@ -260,6 +263,8 @@ class Serving:
             return False
         if self._keeper.until is Until.ONCE and self._supply.allowance == 0:
             return True
+        if self._care.recovering:
+            return False
         if not self._supply.dry:
             # Only a claim can tell whether the last settlements made anything ready.
             self._supply.hungry = True

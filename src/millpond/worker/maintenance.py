@@ -39,22 +39,27 @@ UNSERVED_BATCH = 500
 
 
 class Care:
-    """Recovery, purging and the store's own chores; one write under way at most."""
+    """Recovery, purging and the store's own chores; one write under way at most.
 
-    def __init__(self, shared: Shared) -> None:
+    `returned` is called when jobs were taken back, some of which may be ready. The first
+    recovery is due at once, as a worker is often started because another one has died.
+    """
+
+    def __init__(self, shared: Shared, returned: Callable[[], None]) -> None:
         self._shared = shared
+        self._returned = returned
         self._watch = Watch(shared)
         self._under_way: tuple[Ticket[Any], Callable[[Any], None]] | None = None
         now = time.monotonic()
-        self._recover_at = now + self._jitter(shared.config.recover_ms / 1000)
+        self._recover_at = now
         self._purge_at = now + self._jitter(PURGE_EVERY_S)
         self._unserved_at = now + self._jitter(UNSERVED_EVERY_S)
         self._tick_at = now + TICK_S
 
     @property
-    def busy(self) -> bool:
-        """Whether a write is under way."""
-        return self._under_way is not None
+    def recovering(self) -> bool:
+        """Whether recovery is due or something is under way."""
+        return self._under_way is not None or time.monotonic() >= self._recover_at
 
     def timeout(self) -> float:
         """Return how many seconds may pass before `turn` has something to do."""
@@ -120,6 +125,7 @@ class Care:
     def _recovered(self, recovered: Recovered) -> None:
         if recovered.total:
             journal.recovered(recovered)
+            self._returned()
         if recovered.more:
             self._recover_at = 0.0
         else:

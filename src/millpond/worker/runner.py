@@ -21,6 +21,7 @@ import msgspec
 from millpond import fault
 from millpond.clock import Clock
 from millpond.context import Context
+from millpond.log import Line, event
 from millpond.model import Token, WorkerId
 from millpond.worker.attempt import Running, run_async, run_plain
 from millpond.worker.frames import (
@@ -73,6 +74,7 @@ class Runner:
         self._groups: list[Slots] = []
         self._running: dict[int, Running] = {}
         self._renewed = 0
+        self._tell = False
         self._loop = LoopThread(self._attempt_async, self._broke)
         self._handlers = _HandlersHost(host, clock, answer)
         self._monitor = Monitor(self._watched, self._loop, clock, self._handlers.flush)
@@ -143,6 +145,7 @@ class Runner:
         ]
 
     def _feed(self, jobs: list[Fed]) -> None:
+        self._tell = _log.isEnabledFor(logging.DEBUG)
         if len(self._groups) == 1:
             self._groups[0].put(jobs)
             return
@@ -223,8 +226,17 @@ class Runner:
             self._marks.started(job.mark, running.started_at)
         if not self._monitor.awake or (claim.timeout_ms or TICK_S * 1000) < TICK_S * 1000:
             self._monitor.notice()
+        if self._tell:
+            self._tell_start(running)
         fault.point("started")
         return running
+
+    def _tell_start(self, running: Running) -> None:
+        claim = running.claim
+        event(
+            _log, logging.DEBUG, Line.STARTED, job=claim.token.job_id, attempt=claim.attempt,
+            task=claim.task, queue=claim.queue, wait_ms=running.started_at - claim.due_at,
+        )  # fmt: skip
 
     def _close(self, job: Fed, outcome: Outcome) -> None:
         if self._marks is not None:

@@ -148,7 +148,7 @@ class Staff:
         """Tell every runner that its leases have their whole length again."""
         self.renewed = beat
         for member in self.members:
-            if member.fed:
+            if member.stand is Stand.READY:
                 member.link.send(Renewed(beat))
 
     def halt(self, claims: Sequence[int], why: Why) -> None:
@@ -180,6 +180,9 @@ class Staff:
         self.ending = True
         for member in self.members:
             member.link.send(Quit())
+            if not member.greeted:
+                # It is still importing and would read this much later.
+                member.handle.kill()
         ends = time.monotonic() + timeout
         whole = True
         for member in self.members:

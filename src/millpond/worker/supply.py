@@ -43,7 +43,7 @@ class Supply:
         """Whether a claim is under way."""
         return self._under_way is not None
 
-    def wake(self) -> None:
+    def look_again(self) -> None:
         """Something may be there: look before sleeping again."""
         self._next_poll = 0.0
         self.dry = False
@@ -94,6 +94,8 @@ class Supply:
 
     def turn(self, *, settled: bool) -> None:
         """Look and claim as far as there is room; `settled` says that places became free."""
+        if settled:
+            self.dry = False
         if self._under_way is not None:
             return
         room = self._room()
