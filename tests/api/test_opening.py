@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +145,34 @@ def test_a_child_forked_while_another_thread_opens_does_not_hang(tmp_path: Path)
     finally:
         done.set()
         thread.join(timeout=30)
+
+
+def test_a_script_that_forgets_to_close_leaves_no_log_behind(tmp_path: Path) -> None:
+    script = (
+        "from millpond import Millpond\n"
+        "pond = Millpond('jobs.db')\n"
+        "@pond.task\n"
+        "def report() -> None: ...\n"
+        "print(report.enqueue().answer)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "admitted\n")
+    assert sorted(path.name for path in tmp_path.iterdir() if "wal" in path.name) == []
+
+
+def test_importing_millpond_imports_neither_click_nor_asyncio() -> None:
+    script = (
+        "import sys, millpond\n"
+        "print([name for name in ('click', 'asyncio', 'sqlite3', 'millpond.worker', "
+        "'millpond.cli') if name in sys.modules], millpond.__version__ != '')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout == "[] True\n"
 
 
 def test_what_is_declared_is_in_the_store_at_first_use(url: str) -> None:

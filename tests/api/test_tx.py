@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +139,35 @@ def test_a_cursor_is_told_where_its_connection_is(
 ) -> None:
     with pytest.raises(BadConfig, match=r"cursor\.connection"):
         report.using(tx=conn.cursor()).enqueue(1)
+
+
+def test_a_connection_that_cannot_be_used_is_refused(
+    report: Task[[int], None, None], conn: sqlite3.Connection
+) -> None:
+    refused: list[BaseException] = []
+
+    def elsewhere() -> None:
+        with pytest.raises(BadConfig, match="in the thread that it belongs to") as raised:
+            report.using(tx=conn).enqueue(1)
+        refused.append(raised.value)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join(timeout=30)
+    conn.close()
+    with pytest.raises(BadConfig, match="closed"):
+        report.using(tx=conn).enqueue(1)
+    assert len(refused) == 1
+
+
+def test_an_unknown_task_can_be_enqueued_by_name_during_the_transaction(
+    file_pond: Millpond, report: Task[[int], None, None], conn: sqlite3.Connection
+) -> None:
+    conn.execute("BEGIN IMMEDIATE")
+    file_pond.task(name="late")(lambda: None)
+    ref = file_pond.enqueue("elsewhere", {}, tx=conn, queue="other")
+    conn.execute("COMMIT")
+    assert ref.job().queue == "other"
 
 
 def test_a_connection_to_another_file_is_refused_with_both_files(

@@ -92,6 +92,10 @@ async def awaited() -> None:
 
 
 def declares() -> None:
+    pond.queue("reports", max_jobs=50_000, workloads={"critical": {"reserved": 5}, "b": {}})
+    pond.queue("reports", max_job=5)  # type: ignore[call-arg]
+    Millpond("app.db", bussy=5)  # type: ignore[call-arg]
+    pond.worker(concurrency="many")  # type: ignore[arg-type]
     pond.task(timeuot=5)  # type: ignore[call-overload]
     pond.task(isolation="process")  # type: ignore[call-overload]
 

@@ -11,8 +11,8 @@ from millpond.errors import BadConfig
 _LIBRARIES = {"stdlib": "sqlite3", "pysqlite3": "pysqlite3"}
 
 
-def check_connection(tx: object, config: StoreConfig) -> None:
-    """Raise BadConfig unless `tx` is a connection of the library that the store itself uses.
+def check_connection(tx: Any, config: StoreConfig) -> None:
+    """Raise BadConfig unless `tx` is an open connection of the library that the store uses.
 
     Two SQLite libraries in one process undo each other's file locks.
     """
@@ -28,6 +28,13 @@ def check_connection(tx: object, config: StoreConfig) -> None:
             f"tx= got a {type(tx).__module__}.{type(tx).__qualname__}: give the open "
             f"{library}.Connection whose transaction the job belongs to{_hint(tx)}"
         )
+    try:
+        tx.cursor().close()
+    except Exception as error:
+        raise BadConfig(
+            f"tx= got a connection that cannot be used here: {error}. Give an open one, in the "
+            "thread that it belongs to"
+        ) from error
 
 
 def _hint(tx: object) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from millpond.errors import StoreClosed
+from millpond.errors import MillpondError, StoreClosed
 from millpond.store.protocol import Store
 
 
@@ -95,6 +97,14 @@ _put_aside: list[Opened] = []
 def _forget_all() -> None:
     for opening in list(_openings):
         opening.forget()
+
+
+@atexit.register
+def _close_all() -> None:
+    # A script that ends without close() should leave no write-ahead log behind.
+    for opening in list(_openings):
+        with contextlib.suppress(MillpondError):
+            opening.close()
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from millpond.app.status import Status
 from millpond.codec import decode_result
@@ -19,6 +19,21 @@ T = TypeVar("T")
 _LARGEST_ID = (1 << 63) - 1
 _LONGEST_LIST = 10_000
 _STATES = tuple(state.value for state in State)
+
+
+class Narrowing(TypedDict, total=False):
+    """The arguments of `jobs`."""
+
+    state: State | str | None
+    queue: str | None
+    workload: str | None
+    task: str | None
+    key: str | None
+    operation_id: str | None
+    reason: str | None
+    fingerprint: str | None
+    limit: int
+    before: int | None
 
 
 class Operations:
@@ -88,7 +103,7 @@ class Operations:
         from_id = None if before is None else _id(before)
         return [Job.of(row) for row in self.ready().find(where, before=from_id, limit=limit)]
 
-    async def ajobs(self, **where: Any) -> list[Job]:
+    async def ajobs(self, **where: Unpack[Narrowing]) -> list[Job]:
         """Do what `jobs` does, awaited."""
         return await self._aside(self.jobs, **where)
 

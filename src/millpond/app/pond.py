@@ -15,6 +15,7 @@ from millpond.app.declared import Declarations, Declared, closest, template_of
 from millpond.app.eager import run_now
 from millpond.app.opening import Opening
 from millpond.app.operations import Operations
+from millpond.app.options import QueueOptions, StoreOptions, WorkerOptions
 from millpond.clock import Clock, SystemClock
 from millpond.codec import encode_json
 from millpond.config.settings import QueueSettings, TaskSettings
@@ -54,7 +55,7 @@ class Millpond(Operations):
         clock: Clock | None = None,
         config: StoreConfig | str | Path | None = None,
         eager: bool = False,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> None:
         self.config = _store_config(None if url is None else os.fspath(url), config, options)
         self.clock: Clock = clock or SystemClock()
@@ -69,7 +70,7 @@ class Millpond(Operations):
         """The decorator that makes a function a task: `@pond.task` or `@pond.task(...)`."""
         return TaskDecorator(self, {})
 
-    def queue(self, name: str, **options: Any) -> None:
+    def queue(self, name: str, **options: Unpack[QueueOptions]) -> None:
         """Declare a queue: limits in jobs and bytes, order, and its workloads.
 
         Options: `max_jobs`, `max_bytes`, `order` ("strict" or "ageing"), `ageing`, `full`,
@@ -237,7 +238,7 @@ class Millpond(Operations):
 
     # Working
 
-    def worker(self, **options: Any) -> EmbeddedWorker:
+    def worker(self, **options: Unpack[WorkerOptions]) -> EmbeddedWorker:
         """Return a worker inside this process, to be run in a `with` block.
 
         Options are those of the [worker] table of `millpond.toml`, for example
@@ -247,11 +248,11 @@ class Millpond(Operations):
 
         return EmbeddedWorker(self, _worker_config(options))
 
-    def run(self, **options: Any) -> DrainReport:
+    def run(self, **options: Unpack[WorkerOptions]) -> DrainReport:
         """Work until SIGTERM or SIGINT, then let running jobs end; options as for `worker`."""
         return self.worker(**options).run()
 
-    def drain(self, **options: Any) -> DrainReport:
+    def drain(self, **options: Unpack[WorkerOptions]) -> DrainReport:
         """Work until nothing is ready and nothing runs, and return how the jobs ended.
 
         Jobs that fall due later stay, also the retries of those that failed; options as for
@@ -268,10 +269,16 @@ class Millpond(Operations):
 
     def _submit_in(self, specs: Sequence[JobSpec], tx: Connection) -> list[Admission]:
         check_connection(tx, self.config)
-        # To write declarations of ours would wait for the very transaction that waits for us.
-        waits = tx.in_transaction and self._opening.is_open
-        store = self._opening.opened.store if waits else self.ready()
-        return store.enqueue_in(tx, specs)
+        return self._store_beside(tx).enqueue_in(tx, specs)
+
+    def _store_beside(self, tx: Connection | None) -> Store:
+        """Return the store; inside a caller's transaction without telling it what is new.
+
+        To write that would wait for the very transaction that waits for us.
+        """
+        if tx is not None and tx.in_transaction and self._opening.is_open:
+            return self._opening.opened.store
+        return self.ready()
 
     @property
     def _runs_now(self) -> bool:
@@ -279,7 +286,10 @@ class Millpond(Operations):
         return self.eager and current_context.get() is None
 
     def _stored_settings(self, name: str, options: Mapping[str, Any]) -> TaskSettings:
-        known = self.ready().tasks()
+        tx = options.get("tx")
+        if tx is not None:
+            check_connection(tx, self.config)
+        known = self._store_beside(tx).tasks()
         if name in known:
             return known[name]
         if options.get("queue") is None:
