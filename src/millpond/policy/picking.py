@@ -52,11 +52,14 @@ class Lane:
         places = min((meter.room for meter in self.meters), default=1 << 30)
         return min(places, sum(seat.room for seat in self.seats))
 
-    def use(self) -> None:
-        """Take one place of every meter and one seat, the most specific that has room."""
+    def use(self, many: int = 1) -> None:
+        """Take places of every meter, and seats, the most specific with room first."""
         for meter in self.meters:
-            meter.room -= 1
-        next(seat for seat in self.seats if seat.room > 0).room -= 1
+            meter.room -= many
+        for seat in self.seats:
+            part = min(seat.room, many)
+            seat.room -= part
+            many -= part
 
 
 class Picker:
@@ -133,7 +136,9 @@ class Picker:
         rival = min(heap[1:3]) if len(heap) > 1 else None
         before = len(self.picked)
         enough = before + (self.missing if len(phase) == 1 else 1)
-        while lane.rows and len(self.picked) < enough and self.missing > 0:
+        if rival is None and self._may_run is None:
+            self._take_many(lane, enough - before)
+        while lane.rows and len(self.picked) < enough and self.missing > 0 and lane.room() > 0:
             row = lane.rows[0]
             if rival is not None and ((row[0], row[1]), lane.id) > rival:
                 break
@@ -142,8 +147,6 @@ class Picker:
                 continue
             lane.use()
             self.picked.append((lane.id, row))
-            if lane.room() <= 0:
-                break
         if lane.rows:
             heapreplace(heap, ((lane.rows[0][0], lane.rows[0][1]), lane.id))
         elif lane.left <= 0:
@@ -152,6 +155,12 @@ class Picker:
             self._unknown_head(heap, lane)
         if len(self.picked) > before:
             phase.rotate(-1)
+
+    def _take_many(self, lane: Lane, wanted: int) -> None:
+        """Take rows that nothing can come before, all at once."""
+        many = min(wanted, len(lane.rows), lane.room())
+        lane.use(many)
+        self.picked += [(lane.id, lane.rows.popleft()) for _ in range(many)]
 
     def _unknown_head(self, heap: Heap, lane: Lane) -> None:
         # The next row is not known yet, but it sorts after the last one: staying in front
