@@ -30,16 +30,26 @@ _rows = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 
 
 def claim(
-    tx: Context, worker: WorkerId, wants: Sequence[Want], tasks: Collection[str], limit: int
+    tx: Context,
+    worker: WorkerId,
+    wants: Sequence[Want],
+    tasks: Collection[str],
+    limit: int,
+    *,
+    turn: int = 0,
 ) -> ClaimBatch:
-    """Take up to `limit` jobs for the worker, in order, each with a fresh token."""
+    """Take up to `limit` jobs for the worker, in order, each with a fresh token.
+
+    `turn` says which of the queues that have work comes first; it should grow by one a claim.
+    A worker without a row gets nothing: what it took could never be taken back.
+    """
     tx.require_open()
     more, next_due = promote(tx)
     lanes = _lanes(tx, wants, tasks)
-    if not lanes or limit <= 0:
+    if not lanes or limit <= 0 or not _registered(tx, worker):
         return ClaimBatch([], more, next_due)
     guard = _Limits(tx) if tx.names.gates else None
-    picker = Picker(lanes, limit, turn=tx.mono, may_run=guard.may_run if guard else None)
+    picker = Picker(lanes, limit, turn=turn, may_run=guard.may_run if guard else None)
     if guard is not None:
         guard.stop = picker.stop
     while hungry := picker.run():
@@ -49,6 +59,10 @@ def claim(
     if not picker.picked:
         return ClaimBatch([], more, next_due)
     return ClaimBatch(_take(tx, worker, picker.picked), more, next_due)
+
+
+def _registered(tx: Context, worker: WorkerId) -> bool:
+    return tx.execute(SQL["worker_exists"], {"worker": worker}).fetchone() is not None
 
 
 def promote(tx: Context) -> tuple[bool, int | None]:

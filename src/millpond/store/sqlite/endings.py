@@ -116,8 +116,8 @@ class _Endings:
         ended = said.ended_at if said.ended_at is not None else self.tx.now
         self.attempts.append(
             (row.id, row.claim, fate.number, row.worker, row.claimed_at, said.started_at, ended,
-             fate.outcome, _clean(said.error_type), _clean(said.message), said.fingerprint,
-             said.signal, late_at)
+             fate.outcome, _clean(said.error_type), _clean(said.message),
+             _clean(said.fingerprint), said.signal, late_at)
         )  # fmt: skip
         if said.traceback:
             self.tracebacks.append((row.id, row.claim, _clean(said.traceback) or ""))
@@ -126,7 +126,7 @@ class _Endings:
         lane = self.tx.names.lanes[row.lane]
         self.finals.append(
             (row.id, fate.state, self.tx.now, lane.queue.id, lane.task_id, _clean(reason),
-             said.fingerprint)
+             _clean(said.fingerprint))
         )  # fmt: skip
         self.counts[row.lane][fate.state] += 1
         self.freed[lane.workload.id] += 1
@@ -156,7 +156,8 @@ class _Endings:
         attempts = row.attempts if fate.number is None else fate.number
         if not released:
             self.again.append((row.id, lane, due, row.rank, attempts, fate.crashes))
-        ready = due <= tx.now
+        # What was due once stays so, even when the wall clock was set back meanwhile.
+        ready = released or due <= tx.now
         if ready:
             self.ready.append((lane, row.rank, row.id, due))
         else:
@@ -253,8 +254,8 @@ def settings_of(tx: Context, task: int) -> TaskSettings:
     found = tx.names.derived.get(key)
     if found is None:
         text = tx.names.settings.get(task)
-        name = tx.names.tasks[task]
-        found = TaskSettings.from_json(text) if text else TaskSettings(name=name)
+        # A producer may have named the task as no declaration could: only the values matter.
+        found = TaskSettings.from_json(text) if text else TaskSettings(name="undeclared")
         tx.names.derived[key] = found
     return found
 
@@ -272,7 +273,7 @@ def settle(tx: Context, worker: WorkerId, settlements: Sequence[Settlement]) -> 
         row = held.get(at)
         if row is None or row.worker != worker or row.id in seen:
             key = {"now": tx.now, "job": said.token.job_id, "claim": said.token.claim}
-            tx.execute(SQL["mark_late"], key)
+            tx.execute(SQL["mark_late"], {**key, "worker": worker})
             answers.append(Settled(held=False, state=None))
             continue
         seen.add(row.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import random
@@ -93,6 +94,7 @@ class SqliteStore(Session):
         self._module = library(self.config.sqlite)
         self._migrations = migrations or migrate.load(migrate.packaged("millpond.store.sqlite"))
         self._pid = os.getpid()
+        self._turns = itertools.count()
         self._names: Names | None = None
         self._waker = Waker()
         self._election = Election(self.path)
@@ -399,8 +401,9 @@ class SqliteStore(Session):
         self, worker: WorkerId, wants: Sequence[Want], tasks: Collection[str], limit: int
     ) -> Ticket[ClaimBatch]:
         """Take up to `limit` jobs."""
+        turn = next(self._turns)
         return self._write(
-            lambda tx: claims.claim(tx, worker, wants, tasks, limit),
+            lambda tx: claims.claim(tx, worker, wants, tasks, limit, turn=turn),
             check=lambda conn, batch: claims.stands(conn.execute, worker, batch),
         )
 

@@ -77,7 +77,10 @@ UPDATE millpond_tenant_use SET n_jobs = n_jobs - :jobs, n_bytes = n_bytes - :byt
  WHERE queue = :queue AND tenant = :tenant;
 
 -- name: mark_late
-UPDATE millpond_attempt SET late_at = :now WHERE job = :job AND claim = :claim AND late_at IS NULL;
+-- Only what its worker has lost: a settled attempt that is reported twice is not late.
+UPDATE millpond_attempt SET late_at = :now
+ WHERE job = :job AND claim = :claim AND worker = :worker AND late_at IS NULL
+   AND outcome IN ('lease_lost', 'crashed');
 
 -- name: expired
 -- Reads the running rows and nothing else; claims stay in memory-sized numbers.

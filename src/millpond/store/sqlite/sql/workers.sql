@@ -7,6 +7,9 @@ VALUES (:id, :domain, :host, :pid, :wake, :marks, :version, :slots, :queues, :in
 -- name: add_worker_task
 INSERT INTO millpond_worker_task (task, worker) VALUES (?1, ?2);
 
+-- name: worker_exists
+SELECT 1 FROM millpond_worker WHERE id = :worker;
+
 -- name: drop_worker
 DELETE FROM millpond_worker WHERE id = :worker
    AND NOT EXISTS (SELECT 1 FROM millpond_running r WHERE r.worker = :worker);
