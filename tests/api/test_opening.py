@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import millpond
 from millpond import (
     BadConfig,
     ManualClock,
@@ -166,6 +167,7 @@ def test_a_script_that_forgets_to_close_leaves_no_log_behind(tmp_path: Path) -> 
 def test_importing_millpond_imports_neither_click_nor_asyncio() -> None:
     script = (
         "import sys, millpond\n"
+        "[getattr(millpond, name) for name in millpond.__all__]\n"
         "print([name for name in ('click', 'asyncio', 'sqlite3', 'millpond.worker', "
         "'millpond.cli') if name in sys.modules], millpond.__version__ != '')"
     )
@@ -173,6 +175,14 @@ def test_importing_millpond_imports_neither_click_nor_asyncio() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     assert ran.stdout == "[] True\n"
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    assert set(millpond._HOMES) | {"__version__"} == set(millpond.__all__) <= set(dir(millpond))
+    for name in millpond.__all__:
+        assert getattr(millpond, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Milpond'"):
+        _ = millpond.Milpond
 
 
 def test_what_is_declared_is_in_the_store_at_first_use(url: str) -> None:
