@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millpond.codec import Signature, decode_result, encode_json, encode_result, parse_json
@@ -262,6 +262,10 @@ def starred(a: int, b: str = "b", *, c: int, d: Any = None) -> Any:
     return a, b, c, d
 
 
+def keyword_only(a: int, b: str = "b", *, c: int = 3, d: Any = None) -> Any:
+    return a, b, c, d
+
+
 def by_position(a: int, b: str = "b", /, c: int = 3) -> Any:
     return a, b, c
 
@@ -283,7 +287,7 @@ names = st.sampled_from(["a", "b", "c", "d", "z"])
 
 
 @given(
-    st.sampled_from([plain, starred, by_position, variadic, hidden, nothing]),
+    st.sampled_from([plain, starred, keyword_only, by_position, variadic, hidden, nothing]),
     st.lists(arguments, max_size=5),
     st.dictionaries(names, arguments, max_size=4),
 )
@@ -496,6 +500,7 @@ def test_text_and_data_have_one_canonical_form(value: Any) -> None:
 
 
 @given(any_hint, json_texts.map(_as_bytes))
+@example(dict[int, str], b'{""')
 def test_no_stored_bytes_whatever_raise_anything_but_bad_payload(hint: Any, data: bytes) -> None:
     signature = taking(hint)
     for payload in (data, b'{"value":' + data + b"}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import json
 import math
 from typing import Any
@@ -50,6 +51,25 @@ def test_anything_with_the_two_methods_is_a_model() -> None:
 def test_what_a_model_holds_is_checked_too(cents: Any, message: str) -> None:
     with pytest.raises(BadPayload, match=message):
         Signature.of(pay).encode((Money(cents),))
+
+
+@pytest.mark.parametrize("amount", [-0.0, decimal.Decimal("0.00"), [-0.0]])
+def test_a_model_that_loses_what_equality_overlooks_is_refused(amount: Any) -> None:
+    class Lossy:
+        def __init__(self, amount: Any) -> None:
+            self.amount = amount
+
+        def model_dump_json(self, **_: Any) -> str:
+            return "0"
+
+        @classmethod
+        def model_validate_json(cls, _: bytes) -> Lossy:
+            return cls([0.0] if isinstance(amount, list) else type(amount)(0))
+
+    def f(price: Lossy) -> None: ...
+
+    with pytest.raises(BadPayload, match=r"f\(args\.price\.amount.*would come back changed"):
+        Signature.of(f).encode((Lossy(amount),))
 
 
 def test_a_model_needs_an_annotation() -> None:

@@ -28,11 +28,17 @@ from millpond.errors import BadPayload
 
 NOW = dt.datetime(2024, 5, 31, 8, tzinfo=dt.UTC)
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Share = Annotated[float, msgspec.Meta(ge=0)]
+Seconds = NewType("Seconds", float)
 UserId = NewType("UserId", int)
 
 
 class Colour(enum.Enum):
     RED = "red"
+
+
+class Unit(enum.StrEnum):
+    METRE = "m"
 
 
 class Level(enum.IntEnum):
@@ -110,6 +116,9 @@ def chain(length: int) -> Node:
         ({1: "a", "1": "b"}, "report(args.v[1]): would be lost"),
         ({(1, 2): "a"}, "report(args.v[tuple]): the key tuple has no JSON form"),
         ({None: "a"}, "report(args.v[None]): the key NoneType has no JSON form"),
+        ({Unit.METRE: 1}, "report(args.v[Unit]): the key: Unit would come back as str"),
+        ([1, (1,), (2,)], "report(args.v[1]): tuple would come back as list"),
+        ([1, object(), 1j], "report(args.v[1]): object has no JSON form"),
         ((1, 2), "report(args.v): tuple would come back as list; annotate the parameter"),
         ([{"a": (1, 2)}], "report(args.v[0].a): tuple would come back as list; annotate"),
         ({1, 2}, "report(args.v): set would come back as list; annotate the parameter"),
@@ -168,6 +177,9 @@ def test_without_annotation_only_what_json_holds_is_taken(value: Any, message: s
         (set[float], {1.5, "x"}, "report(args.v["),
         (dict[int, str], {"x": "a"}, "report(args.v.x): the key: expected int, got str"),
         (dict[str, int], {"a": 1, "b c": "2"}, 'report(args.v["b c"]): expected int, got str'),
+        (dict[str, int], dict.fromkeys("abcdefg", 1) | {"b": "2"}, "report(args.v.b): expected"),
+        (Share, 5, "report(args.v): int would come back as float; write it as a float"),
+        (Share, -0.5, "report(args.v): expected float >= 0"),
         (dict[str, dict[str, int]], {"a": {}, "b": {"c": 1, "d": None}}, "report(args.v.b.d)"),
         (dict[int, list[int]], {1: [1], 2: [1, "x"]}, 'report(args.v["2"][1]): expected int'),
         (dict[str, Any], {"a": NOW}, "report(args.v.a): datetime would come back as str"),
@@ -201,6 +213,9 @@ def test_an_annotation_is_taken_at_its_word(hint: Any, value: Any, message: str)
         (float, -0.0),
         (float, 5),
         (float | None, 5),
+        (Seconds, 5),
+        (Annotated[float, "unit: s"], 5),
+        (Share, 0.5),
         (list[float], [1, 1.0, 1e16, 10**16]),
         (Any, 2**63),
         (Any, 2**70),

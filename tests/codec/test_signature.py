@@ -111,6 +111,12 @@ def test_what_can_only_be_passed_by_position_is_given_back_by_position() -> None
     assert signature.encode_named({"c": 9}) == b'{"c":9}'
 
 
+def test_what_comes_after_a_default_is_given_back_by_keyword() -> None:
+    def f(a: int, b: int = 2, c: int = 3) -> None: ...
+
+    assert Signature.of(f).decode(b'{"a":1,"c":9}') == ((1,), {"c": 9})
+
+
 def test_extra_keywords_of_a_stored_payload_cannot_take_the_place_of_a_parameter() -> None:
     def f(a: int, *, ctx: Context, **more: int) -> None: ...
 
@@ -217,13 +223,28 @@ def test_a_type_that_json_cannot_carry_is_refused_when_the_task_is_defined(
         Signature.of(f)
 
 
+def test_a_parameter_may_have_any_name_but_a_private_one() -> None:
+    def f(self, args, kwargs, name=1, *, dict=2, weakref=3, kw_only=4, _x=5) -> None: ...  # type: ignore[no-untyped-def]
+
+    def g(*, __x: int) -> None: ...
+
+    signature = Signature.of(f)
+    payload = signature.encode((1, 2, 3, 4), {"kw_only": 6, "_x": 7})
+    assert signature.decode(payload) == ((1, 2, 3, 4), {"kw_only": 6, "_x": 7})
+    with pytest.raises(BadConfig, match=r"g: parameter '__x' begins with two underscores"):
+        Signature.of(g)
+
+
 def test_a_default_may_stand_for_what_no_payload_holds() -> None:
     def f(a: int, session: Session | None = None) -> None: ...
 
-    signature = Signature.of(f)
-    assert signature.decode(signature.encode((1,))) == ((1,), {})
-    with pytest.raises(BadPayload, match=r"f\(args\.session\): Session has no JSON form"):
-        signature.encode((1, Session()))
+    def g(a: int, session: Session = Session()) -> None: ...  # noqa: B008
+
+    for fn in (f, g):
+        signature = Signature.of(fn)
+        assert signature.decode(signature.encode((1,))) == ((1,), {})
+        with pytest.raises(BadPayload, match=r"\(args\.session\): Session has no JSON form"):
+            signature.encode((1, Session()))
 
 
 def test_types_defined_inside_a_function_are_found() -> None:

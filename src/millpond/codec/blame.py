@@ -27,7 +27,12 @@ def blame(error: Exception, data: bytes, decode: Decode) -> Culprit:
     """Find what a failed `decode(data)` complained about, down to the keys of dicts."""
     steps, reason = _parse(str(error))
     if _ANY in steps:
-        steps, reason = _name_keys(msgspec.json.decode(data), decode, str(error))
+        try:
+            plain = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            # The decoder may complain about a type before it meets JSON that is broken.
+            plain = None
+        steps, reason = _name_keys(plain, decode, str(error))
     return Culprit(_link(steps), phrase(reason))
 
 

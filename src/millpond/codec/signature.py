@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -123,11 +124,11 @@ class Signature:
         """
         values = astuple(self._coder.decode(payload, self._place))
         if self._plain and self._all_positional:
-            for value in values:
-                if value is _UNSET:
-                    break
-            else:
-                return values, {}
+            given = [value for value in values if value is not _UNSET]
+            # The usual call leaves out the last ones, if any. Values of the caller's own types
+            # are compared by identity, since their == may do anything.
+            if all(map(is_, values, given)):
+                return tuple(given), {}
         return self._spread(dict(zip((p.name for p in self._fields), values, strict=True)))
 
     def check(self, payload: bytes) -> None:
@@ -288,6 +289,8 @@ def _build(
 def _check_storable(parameter: Parameter, label: str) -> None:
     """Raise BadConfig for an annotation that JSON cannot carry or cannot tell apart."""
     where = f"{label}: parameter {parameter.name!r}"
+    if parameter.name.startswith("__"):
+        raise BadConfig(f"{where} begins with two underscores, which no payload holds: rename it")
     try:
         Coder(storable(parameter.hint))
         info = msgspec.inspect.type_info(storable(parameter.hint))
