@@ -282,6 +282,15 @@ def test_a_serial_key_runs_one_job_at_a_time(
     assert hand.claim().token.job_id == refs[1].id
 
 
+def test_none_means_not_given(report: Task[[int], None, None]) -> None:
+    nothing = dict.fromkeys(
+        ["delay", "at", "priority", "queue", "key", "coalesce", "serial_key", "limit_key", "limit",
+         "meta", "tx", "operation_id", "lease", "max_attempts"]
+    )  # fmt: skip
+    given, plain = report.using(**nothing), report.using()  # type: ignore[arg-type]
+    assert given.template == plain.template
+
+
 def test_a_limit_can_be_lifted(pond: Millpond, report: Task[[int], None, None]) -> None:
     hand = Hand(pond)
     report.using(limit_key="k", limit=1).enqueue(1)

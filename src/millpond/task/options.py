@@ -71,6 +71,8 @@ def read_options(template: JobSpec, options: Mapping[str, object]) -> JobSpec:
         for name, value in options.items()
         if value is not None or name in _NONE_MEANS_SOMETHING
     }
+    if given.get("limit", 0) is None and "limit_key" not in given:
+        del given["limit"]
     _check_together(given)
     fields: dict[str, Any] = {}
     for name, value in given.items():
@@ -167,7 +169,7 @@ def _mode(name: str, value: object) -> Coalesce:
 
 def _meta(name: str, value: object) -> bytes:
     if not isinstance(value, Mapping):
-        raise BadPayload(f"{name}={value!r:.200}: give a mapping of names to JSON data")
+        raise BadPayload(f"{name}: give a mapping of names to JSON data, no {type(value).__name__}")
     return _JSON.encode(dict(value), _META, META_MAX)
 
 
