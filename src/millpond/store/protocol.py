@@ -253,6 +253,13 @@ class Store(Reader, Protocol):
         """Nudge the keepers that serve these tasks; a lost nudge costs one poll."""
         ...
 
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener`, in the storage thread, after a commit of this process made jobs ready.
+
+        Returns what ends it. Other processes are told through their wake-up sockets.
+        """
+        ...
+
     def elected(self) -> bool:
         """Tell whether this process does the elected maintenance now (an OS lock)."""
         ...

@@ -97,6 +97,7 @@ class SqliteStore(Session):
         self._turns = itertools.count()
         self._names: Names | None = None
         self._waker = Waker()
+        self._listeners: list[Callable[[], None]] = []
         self._election = Election(self.path)
         self._foreign = Foreign(self.path, self._visible)
         self._read_lock = threading.Lock()
@@ -216,6 +217,8 @@ class SqliteStore(Session):
         if context.cacheable:
             self._names = context.names
         if context.woken:
+            for listener in list(self._listeners):
+                listener()
             self._waker.nudge(context.names, context.woken)
 
     def gap(self, conn: Any, transactions: int, *, idle: bool) -> None:
@@ -507,6 +510,11 @@ class SqliteStore(Session):
         if names is not None:
             known = [names.task_ids[task] for task in tasks if task in names.task_ids]
             self._waker.nudge(names, known)
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after commits of this process that made jobs ready."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def elected(self) -> bool:
         """Tell whether this process does the elected maintenance."""
