@@ -33,6 +33,7 @@ class Supply:
         self._next_change = 0.0
         self._rest_until = 0.0
         self._tx_users = False
+        self._nudged = False
         self.allowance = allowance
         self.hungry = True
         self.dry = False
@@ -44,8 +45,9 @@ class Supply:
         return self._under_way is not None
 
     def look_again(self) -> None:
-        """Something may be there: look before sleeping again."""
+        """Something may be there: look before sleeping again, whatever a claim under way finds."""
         self._next_poll = 0.0
+        self._nudged = self._under_way is not None
         self.dry = False
 
     def due(self, moment: int) -> None:
@@ -144,7 +146,9 @@ class Supply:
         self.hungry = batch.more or taken >= asked
         self.dry = not self.hungry and taken == 0
         now = time.monotonic()
-        self._next_poll = now + self._shared.config.poll_ms / 1000
+        if not self._nudged:
+            self._next_poll = now + self._shared.config.poll_ms / 1000
+        self._nudged = False
         soonest = batch.next_due_at
         # What was due and not taken is paused, limited or not ours: polling is enough for it.
         ahead = soonest is not None and soonest > self._shared.clock.now()
