@@ -46,6 +46,9 @@ class Millpond(Operations):
 
     `eager=True`, for tests, runs what is due before an enqueue returns: by the same codec,
     store and retries, in this process.
+
+    `strict_queues=True` refuses jobs for queues that were not declared with `queue()`: a
+    misspelt name is then an error and not a queue that nobody serves.
     """
 
     def __init__(
@@ -55,11 +58,13 @@ class Millpond(Operations):
         clock: Clock | None = None,
         config: StoreConfig | str | Path | None = None,
         eager: bool = False,
+        strict_queues: bool = False,
         **options: Unpack[StoreOptions],
     ) -> None:
         self.config = _store_config(None if url is None else os.fspath(url), config, options)
         self.clock: Clock = clock or SystemClock()
         self.eager = eager
+        self.strict_queues = strict_queues
         self._declared = Declared()
         self._opening = Opening(repr(self), self._open_store)
 
@@ -220,6 +225,7 @@ class Millpond(Operations):
 
     def submit(self, specs: Sequence[JobSpec], tx: Connection | None) -> list[Admission]:
         """Store the jobs, all or none, and return after the commit; not so with `tx`."""
+        self._check_queues(specs)
         if tx is not None:
             return self._submit_in(specs, tx)
         answers = self.ready().enqueue(specs).result()
@@ -229,6 +235,7 @@ class Millpond(Operations):
 
     async def asubmit(self, specs: Sequence[JobSpec], tx: Connection | None) -> list[Admission]:
         """Do the same, awaited; with `tx`, in the thread that the connection belongs to."""
+        self._check_queues(specs)
         if tx is not None:
             return self._submit_in(specs, tx)
         answers = await (await self.aready()).enqueue(specs)
@@ -261,6 +268,17 @@ class Millpond(Operations):
         return self.worker(**options).drain()
 
     # Private
+
+    def _check_queues(self, specs: Sequence[JobSpec]) -> None:
+        if not self.strict_queues:
+            return
+        declared = self._declared.queues
+        for name in {spec.queue for spec in specs if spec.queue not in declared}:
+            msg = (
+                f"queue {name!r} is not declared: {closest(name, declared)} Declare it with "
+                "pond.queue(), or leave strict_queues out; nothing was stored"
+            )
+            raise BadConfig(msg)
 
     def _open_store(self) -> Store:
         from millpond.store import open_store
