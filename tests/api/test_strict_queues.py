@@ -21,9 +21,11 @@ def test_an_undeclared_queue_is_refused_by_name_and_nothing_is_stored(strict):
 
     with pytest.raises(BadConfig, match=r"'emials' is not declared: did you mean 'emails'"):
         send.using(queue="emials").enqueue("a@b")
-    with pytest.raises(BadConfig, match="not declared"), strict.batch() as batch:
-        batch.add(send, "a@b")
-        batch.add(send.using(queue="other"), "c@d")
+    batch = strict.batch()
+    batch.add(send, "a@b")
+    batch.add(send.using(queue="other"), "c@d")
+    with pytest.raises(BadConfig, match="not declared"), batch:
+        pass
     assert strict.jobs() == []
 
 
