@@ -119,7 +119,11 @@ def _existing(tx: Context, plan: _Plan, lane: LaneName, spec: JobSpec) -> Admiss
             _flush(tx, plan)
         row = tx.execute(SQL["find_coalesce"], key).fetchone()
         if row is not None:
-            return _coalesce(tx, lane, spec, row)
+            answer = _coalesce(tx, lane, spec, row)
+            if spec.key is not None:
+                # The same request sent again must find the job that took it in.
+                _keep_key(tx, lane, spec, answer.job_id, answer.operation_id)
+            return answer
     return None
 
 
@@ -168,12 +172,19 @@ def _coalesce(
 
 
 def _keep_keys(tx: Context, lane: LaneName, spec: JobSpec, ident: int, operation: str) -> None:
-    scope = {"queue": lane.queue.id, "task": lane.task_id, "job": ident}
     if spec.key is not None:
-        row = {**scope, "key": spec.key, "operation_id": operation, "ttl_ms": spec.key_ttl_ms}
-        tx.execute(SQL["put_dedup"], row)
+        _keep_key(tx, lane, spec, ident, operation)
     if spec.coalesce_key is not None:
+        scope = {"queue": lane.queue.id, "task": lane.task_id, "job": ident}
         tx.execute(SQL["put_coalesce"], {**scope, "key": spec.coalesce_key})
+
+
+def _keep_key(tx: Context, lane: LaneName, spec: JobSpec, ident: int, operation: str) -> None:
+    row = {
+        "queue": lane.queue.id, "task": lane.task_id, "key": spec.key, "job": ident,
+        "operation_id": operation, "ttl_ms": spec.key_ttl_ms,
+    }  # fmt: skip
+    tx.execute(SQL["put_dedup"], row)
 
 
 def _decide(tx: Context, plan: _Plan) -> None:

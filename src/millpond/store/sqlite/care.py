@@ -88,7 +88,7 @@ def take_out(tx: Context, place: _Place, state: State, reason: str) -> State:
     scope = {"queue": lane.queue.id, "task": lane.task_id, "job": place.id}
     if place.tenant is not None:
         tx.execute(SQL["give_tenant"], {**use, "queue": lane.queue.id, "tenant": place.tenant})
-    if place.key is not None:
+    if place.key is not None or place.coalesce_key is not None:
         tx.execute(SQL["free_dedup"], {"job": place.id})
     if place.coalesce_key is not None:
         tx.execute(SQL["drop_coalesce_of"], {**scope, "key": place.coalesce_key})

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -135,7 +136,7 @@ class _Endings:
         if row.tenant is not None:
             use = {"queue": lane.queue.id, "tenant": row.tenant, "jobs": 1, "bytes": row.size}
             tx.execute(SQL["give_tenant"], use)
-        if row.key is not None:
+        if row.key is not None or row.coalesce_key is not None:
             name = "keep_dedup" if fate.state is State.COMPLETED else "free_dedup"
             tx.execute(SQL[name], {"job": row.id, "now": tx.now})
         if fate.state is State.COMPLETED and said.result is not None:
@@ -344,15 +345,21 @@ def recover(
     unstarted: Collection[Token],
     roll: Callable[[], float],
 ) -> Recovered:
-    """Take back the expired leases of all workers, oldest claim first, at most `limit`."""
+    """Take back the expired leases of all workers, at most `limit`, oldest claim first.
+
+    Those of this clock domain go before those of others.
+    """
     key = {"domain": tx.domain, "mono": tx.mono, "limit": limit}
     expired = tx.execute(SQL["expired"], key).fetchall()
-    if observed:
+    if observed and len(expired) < limit:
         seen = [[o.worker, o.beat, o.claim, o.unchanged_ms] for o in observed]
-        far = {"observed": _encode(seen).decode(), "domain": tx.domain, "limit": limit}
+        far = {"observed": _encode(seen).decode(), "domain": tx.domain}
+        far["limit"] = limit - len(expired)
         expired += tx.execute(SQL["expired_elsewhere"], far).fetchall()
     fault.point("recover-read")
-    return take_back(tx, expired, frozenset(unstarted), "lease expired; worker lost", roll)
+    why = "lease expired; worker lost"
+    taken = take_back(tx, expired, frozenset(unstarted), why, roll)
+    return replace(taken, more=len(expired) >= limit)
 
 
 def take_back(

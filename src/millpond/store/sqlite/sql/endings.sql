@@ -95,12 +95,13 @@ SELECT r.id, r.claim FROM millpond_running r CROSS JOIN millpond_worker w ON w.i
 -- name: expired_elsewhere
 -- Workers of another clock domain: their own clock cannot be compared, so a watcher says for
 -- how long beat and newest claim have not moved.
-SELECT r.id, r.claim FROM json_each(:observed) o
+-- One row a claim, even when a worker was named twice.
+SELECT DISTINCT r.id, r.claim FROM json_each(:observed) o
   CROSS JOIN millpond_running r ON r.worker = o.value->>0
   CROSS JOIN millpond_worker w ON w.id = r.worker
  WHERE w.domain <> :domain AND w.beat_mono = o.value->>1 AND r.lease_ms <= o.value->>3
    AND o.value->>2 = (SELECT max(x.claim) FROM millpond_running x WHERE x.worker = w.id)
- LIMIT :limit;
+ ORDER BY r.claim LIMIT :limit;
 
 -- name: worker_running
 SELECT id, claim, cancel_at IS NOT NULL FROM millpond_running WHERE worker = :worker;
