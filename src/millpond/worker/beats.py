@@ -42,6 +42,8 @@ class Beats:
         self._committed = now
         self._progress: dict[int, tuple[Token, bytes]] = {}
         self._progress_ticket: Ticket[None] | None = None
+        self.generation = 0
+        """Changes with every change of settings in the store, pauses included."""
         self.smallest_margin = 1.0
         """The smallest part of a lease that was left at a renewal."""
 
@@ -112,6 +114,7 @@ class Beats:
             if margin < LOW_MARGIN:
                 journal.margin_low(margin, shared.holdings.shortest_lease_ms)
         self._committed = answer.beat_mono
+        self.generation = answer.generation
         if not answer.registered:
             self._register_anew()
         self._staff.renew(answer.beat_mono)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from millpond.config import WorkerConfig
+from millpond.worker import journal
 from millpond.worker.bell import Bell
 from millpond.worker.forms import ThreadForm
 from millpond.worker.host import Host
@@ -145,6 +146,7 @@ class EmbeddedWorker:
             self._report = keeper.run()
         except BaseException as error:  # noqa: BLE001  raised again by stop
             self._error = error
+            journal.keeper_died(error)
         finally:
             self._bell.close()
             ready.set()

@@ -153,7 +153,7 @@ class Floor:
                 shared.holdings.tally.lost += 1
             elif held.cancelled:
                 self._desk.add(held, Settlement(held.claim.token, AttemptOutcome.CANCELLED))
-            elif shared.stopping:
+            elif shared.stopping or shared.is_paused(held.claim):
                 self._release(held)
             else:
                 shared.marks.leave(held.mark)
@@ -171,6 +171,24 @@ class Floor:
 
     def _release(self, held: Held) -> None:
         self._desk.add(held, Settlement(held.claim.token, AttemptOutcome.RELEASED))
+
+    # --- pauses ----------------------------------------------------------------------------------
+
+    def hand_back_paused(self) -> None:
+        """Hand back what has not started of queues that are paused now."""
+        shared = self._shared
+        lanes = shared.store.status().lanes
+        shared.paused = {(lane.queue, lane.workload) for lane in lanes if lane.paused}
+        if not shared.paused:
+            return
+        for line in shared.holdings.waiting:
+            for held in [each for each in line if shared.is_paused(each.claim)]:
+                line.remove(held)
+                self._release(held)
+        for member in shared.crew.members.values():
+            fed = [n for n, held in member.fed.items() if shared.is_paused(held.claim)]
+            if fed:
+                member.link.send(Drop(fed))
 
     # --- trouble ---------------------------------------------------------------------------------
 

@@ -148,6 +148,11 @@ def stopped(report: DrainReport, margin: float) -> None:
     event(_log, _INFO, "worker_stopped", summary=str(report), smallest_margin=round(margin, 2))
 
 
+def keeper_died(error: BaseException) -> None:
+    """The keeper's own loop has failed; nobody renews the leases any more."""
+    event(_log, _ERROR, "worker_died", error=str(error), exc_info=error)
+
+
 def runner_died(index: int, how: str, pause: float) -> None:
     """A runner has ended by itself and is started again."""
     event(_log, _WARNING, "runner_died", runner=index, reason=how, again_in_s=pause)

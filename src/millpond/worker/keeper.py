@@ -29,7 +29,9 @@ from millpond.worker.staff import Staff
 from millpond.worker.stopping import Stopping
 from millpond.worker.supply import Supply
 
-UNREGISTER_S = 5.0
+QUIT_S = 6.0
+LEFT_BEHIND_S = 0.1
+"""Threads that did not heed the stop will hardly end now; idle ones do at once."""
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -71,6 +73,8 @@ class Keeper:
         self._until = until
         self.signal = signal
         self.on_ready = on_ready
+        self.left_behind = False
+        """Whether threads are still running handlers that did not heed the stop."""
         self.reap: Callable[[], object] | None = None
         """What process 1 does about children that are not its own, at each turn."""
         self._groups = groups_of(config)
@@ -176,7 +180,7 @@ class Keeper:
         if not whole or opened is None:
             self.staff.halt_all("shutdown")
             self.staff.kill_all()
-        gone = self.staff.quit()
+        gone = self.staff.quit(LEFT_BEHIND_S if self.left_behind else QUIT_S)
         if opened is not None:
             opened.close(whole=whole and gone)
 
@@ -195,6 +199,7 @@ class Serving:
         self._floor = Floor(shared, staff, self._desk, self._beats)
         self._stopping = Stopping(shared, staff, self._floor, kills=keeper.kills)
         self._care = Care(shared, self._supply.look_again)
+        self._generation = 0
         self._wake = opened.wake
         if opened.wake is not None:
             keeper.also_hear(opened.wake)
@@ -215,6 +220,7 @@ class Serving:
         holdings = shared.holdings
         left = sum(not held.gone for held in holdings.all.values())
         holdings.tally.lost += left
+        keeper.left_behind = self._stopping.gave_up
         report = DrainReport.of(holdings.tally)
         journal.stopped(report, self._beats.smallest_margin)
         return report
@@ -231,6 +237,7 @@ class Serving:
         self._beats.turn(mono, claiming=self._supply.claiming)
         self._desk.submit(mono)
         self._supply.turn(settled=settled)
+        self._heed_settings()
         self._floor.feed()
         waits_alone = self._shared.crew.waits_alone(self._shared.holdings)
         self._staff.turn(waits_alone=waits_alone)
@@ -245,6 +252,11 @@ class Serving:
         for member, code in self._staff.ended():
             self._floor.buried(member, code)
             self._staff.bury(member, code)
+
+    def _heed_settings(self) -> None:
+        if self._beats.generation != self._generation:
+            self._generation = self._beats.generation
+            self._floor.hand_back_paused()
 
     def _heed_stops(self) -> None:
         stops = self._keeper.stops

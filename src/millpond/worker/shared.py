@@ -81,6 +81,8 @@ class Shared:
     holdings: Holdings = field(init=False)
     windows: list[Window] = field(init=False)
     stopping: bool = False
+    paused: set[tuple[str, str]] = field(default_factory=set)
+    """Queue and workload of what is paused, as of the latest change of settings."""
 
     def __post_init__(self) -> None:
         self.holdings = Holdings(len(self.groups))
@@ -91,6 +93,10 @@ class Shared:
     def clock(self) -> Clock:
         """The store's clock."""
         return self.store.clock
+
+    def is_paused(self, claim: Claim) -> bool:
+        """Whether jobs of this one's queue or workload must not start."""
+        return (claim.queue, claim.workload) in self.paused
 
     def launch(self, make: Callable[[], Ticket[T]]) -> Ticket[T]:
         """Hand a write over; its end rings the bell. A refusal becomes the ticket's error."""

@@ -29,8 +29,6 @@ YOUNG_S = 5.0
 PATIENCE_S = 5.0
 """How long a job that runs alone waits for an empty runner before one is started for it."""
 
-QUIT_S = 6.0
-
 _log = logging.getLogger("millpond.worker")
 
 
@@ -175,7 +173,7 @@ class Staff:
         for member in self.members:
             member.killed = member.handle.kill()
 
-    def quit(self, timeout: float = QUIT_S) -> bool:
+    def quit(self, timeout: float) -> bool:
         """Let all runners end in order; tell whether all threads and processes are gone."""
         self.ending = True
         for member in self.members:
