@@ -1,0 +1,142 @@
+"""What a claim costs when the store is large, against the same claim in a small one.
+
+Measured are the statements and the picking of one claim, inside its transaction and without
+its COMMIT, whose sync costs the same everywhere and would hide the difference. After each
+claim the jobs are completed and as many are enqueued, so both stores keep their sizes and the
+large one moves on over pages that were not read before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.big import Shape, built
+from bench.figures import Figure, at_most, percentile
+from bench.sizes import Sizes
+from bench.stores import opened, remove, spec_for
+from millpond.model import AttemptOutcome, Claim, JobSpec, Settlement, Want, WorkerId
+from millpond.store.sqlite import admit, claims, endings
+from millpond.store.sqlite.engine import SqliteStore
+
+T = TypeVar("T")
+LANES = 64
+HUNDRED = 100
+SMALL, BIG = "small", "big"
+
+
+@dataclass(slots=True)
+class Subject:
+    """One store under measurement, driven in this thread, and the times of its claims."""
+
+    store: SqliteStore
+    shape: Shape
+    turn: int = 0
+    taken: dict[int, list[float]] = field(default_factory=dict)
+
+    def cycle(self, count: int) -> None:
+        """Claim `count` jobs, complete them, enqueue as many to the same lanes."""
+        wants = [Want(count)]
+        took, batch = self._transact(
+            lambda tx: claims.claim(tx, WorkerId(1), wants, self.shape.tasks, count)
+        )
+        if len(batch.claims) != count:
+            msg = f"a claim of {count} jobs took {len(batch.claims)}"
+            raise RuntimeError(msg)
+        self.taken.setdefault(count, []).append(took * 1e6)
+        self._transact(lambda tx: endings.settle(tx, WorkerId(1), _ends(batch.claims)))
+        self._transact(lambda tx: admit.enqueue(tx, self._specs(batch.claims)))
+
+    def _specs(self, claimed: list[Claim]) -> list[JobSpec]:
+        return [spec_for(claim.task) for claim in claimed]
+
+    def _transact(self, run: Callable[[Any], T]) -> tuple[float, T]:
+        """Run one operation as the storage thread would; return its seconds and its answer."""
+        store = self.store
+        conn = store.open()
+        conn.execute("BEGIN IMMEDIATE")
+        context = store.start(conn)
+        started = time.perf_counter()
+        value = run(context)
+        took = time.perf_counter() - started
+        conn.execute("COMMIT")
+        store.committed(context)
+        store.gap(conn, 1, idle=False)
+        return took, value
+
+
+def _ends(claimed: list[Claim]) -> list[Settlement]:
+    return [
+        Settlement(claim.token, AttemptOutcome.COMPLETED, claim.claimed_at, claim.claimed_at)
+        for claim in claimed
+    ]
+
+
+def run(folder: Path, sizes: Sizes) -> Iterator[Figure]:
+    """Yield the ratios of large to small, for one lane and for 64, then of 64 lanes to one."""
+    paths: list[Path] = []
+    try:
+        with ExitStack() as stack:
+            found = {}
+            for lanes in (1, LANES):
+                for size, shape in _shapes(lanes, sizes).items():
+                    path = folder / f"claim-{size}-{lanes}.db"
+                    paths.append(path)
+                    built(path, shape)
+                    found[size, lanes] = Subject(stack.enter_context(opened(path)), shape)
+            _measure(list(found.values()), sizes.claims)
+            yield from _figures(found)
+    finally:
+        for path in paths:
+            remove(path)
+
+
+def _shapes(lanes: int, sizes: Sizes) -> dict[str, Shape]:
+    rows = sizes.claim_rows
+    return {
+        SMALL: Shape(lanes, sizes.claim_small),
+        BIG: Shape(lanes, rows, rows, rows, sizes.claim_foreign),
+    }
+
+
+def _measure(subjects: list[Subject], times: int) -> None:
+    """Claim from all stores in turns, once unmeasured to fill the caches."""
+    for count in (1, HUNDRED):
+        for subject in subjects:
+            subject.cycle(count)
+            subject.taken.clear()
+    hundreds = max(times // 4, 1)
+    for turn in range(times):
+        for subject in subjects:
+            subject.cycle(1)
+            if turn < hundreds:
+                subject.cycle(HUNDRED)
+
+
+def _figures(found: dict[tuple[str, int], Subject]) -> Iterator[Figure]:
+    for lanes in (1, LANES):
+        for count, most in ((1, 1.5), (HUNDRED, 2.5)):
+            big, small = (found[size, lanes].taken[count] for size in (BIG, SMALL))
+            yield _ratio(f"claim.{count}_of_big_{lanes}_lanes_p50", big, small, 0.5, most)
+            yield _ratio(f"claim.{count}_of_big_{lanes}_lanes_p99", big, small, 0.99, 4.0)
+    for size in (SMALL, BIG):
+        many, one = found[size, LANES].taken, found[size, 1].taken
+        value = percentile(many[1], 0.5)
+        yield Figure(f"claim.1_{LANES}_lanes_{size}", (value,), at_most(250), unit="us")
+        yield _ratio(f"claim.{HUNDRED}_{LANES}_lanes_to_one_{size}", many[HUNDRED], one[HUNDRED],
+                     0.5, 2.0)  # fmt: skip
+
+
+def _ratio(name: str, left: list[float], right: list[float], share: float, most: float) -> Figure:
+    """Compare the same percentile of both: of each fifth of the time, a rare one of all times."""
+    parts = 1 if share > 0.9 else min(5, len(left))
+    part = len(left) // parts
+    spans = [slice(at, at + part) for at in range(0, part * parts, part)]
+    ratios = [percentile(left[span], share) / percentile(right[span], share) for span in spans]
+    whole = (percentile(left, share), percentile(right, share))
+    note = f"{whole[0]:.0f} us against {whole[1]:.0f}, {len(left)} claims"
+    return Figure(name, tuple(ratios), at_most(most), note=note)
