@@ -224,7 +224,10 @@ class Store(Reader, Protocol):
         ...
 
     def set_gate(self, kind: str, ref: str, limit: int | None) -> Ticket[None]:
-        """Set how many jobs of one limit key or tenant may run at once; None removes the limit."""
+        """Set how many jobs of one limit key or tenant may run at once; None removes the limit.
+
+        `kind` is "limit" with a key, or "tenant" with "queue/tenant".
+        """
         ...
 
     def remember(self, worker: WorkerId, token: Token, value: bytes) -> Ticket[bool]:

@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 from millpond.ids import uuid7_many
 from millpond.model import Admission, JobId, JobSpec
 from millpond.policy import admission, ordering
 from millpond.store.sqlite import gates
 from millpond.store.sqlite.named import SQL
-from millpond.store.sqlite.names import Context, LaneName, text
+from millpond.store.sqlite.names import Context, LaneName, QueueName, text
 
 FEW = 16
 """Up to this many rows single inserts are as fast as set-based ones."""
@@ -76,11 +77,7 @@ def _admit(tx: Context, plan: _Plan, spec: JobSpec, ident: int, operation: str) 
             return found
     operation = spec.operation_id or operation
     due = spec.due_at if spec.due_at is not None else tx.now + spec.delay_ms
-    queue = lane.queue
-    if queue.ordering == "strict":
-        rank = (spec.priority << 47) + due
-    else:
-        rank = ordering.rank(spec.priority, due, queue.ordering, queue.ageing_ms)  # type: ignore[arg-type]
+    rank = _rank(lane.queue, spec.priority, due)
     size = len(spec.payload) + (len(spec.meta) if spec.meta else 0)
     tenant = None if spec.tenant is None else tx.tenant(spec.tenant)
     plan.rows.append(
@@ -105,6 +102,12 @@ def _admit(tx: Context, plan: _Plan, spec: JobSpec, ident: int, operation: str) 
     return Admission("admitted", JobId(ident), operation)
 
 
+def _rank(queue: QueueName, priority: int, due: int) -> int:
+    if queue.ordering == "strict":
+        return (priority << 47) + due
+    return ordering.rank(priority, due, queue.ordering, queue.ageing_ms)  # type: ignore[arg-type]
+
+
 def _existing(tx: Context, plan: _Plan, lane: LaneName, spec: JobSpec) -> Admission | None:
     scope = {"queue": lane.queue.id, "task": lane.task_id}
     if spec.key is not None:
@@ -119,7 +122,7 @@ def _existing(tx: Context, plan: _Plan, lane: LaneName, spec: JobSpec) -> Admiss
             _flush(tx, plan)
         row = tx.execute(SQL["find_coalesce"], key).fetchone()
         if row is not None:
-            answer = _coalesce(tx, lane, spec, row)
+            answer = _coalesce(tx, lane, spec, _Waiting._make(row))
             if spec.key is not None:
                 # The same request sent again must find the job that took it in.
                 _keep_key(tx, lane, spec, answer.job_id, answer.operation_id)
@@ -138,37 +141,61 @@ def _flush(tx: Context, plan: _Plan) -> None:
         part.clear()
 
 
-def _coalesce(
-    tx: Context, lane: LaneName, spec: JobSpec, row: tuple[int, str, int, int, int, int, int]
-) -> Admission:
+class _Waiting(NamedTuple):
+    """The job that waits under a coalesce key, as `find_coalesce` reads it."""
+
+    job: int
+    operation_id: str
+    bytes: int
+    lane_first: int
+    lane: int
+    due: int
+    rank: int
+    priority: int
+    tenant: int | None
+    again: bool
+
+
+def _coalesce(tx: Context, lane: LaneName, spec: JobSpec, there: _Waiting) -> Admission:
     """Join the waiting job: `first` leaves it, `latest` gives it this payload.
 
     The earlier of the two due times holds, so a request for now never waits for a later one.
     """
-    job, operation, bytes_before, lane_first, lane_now, due, rank = row
-    answer = Admission("coalesced", JobId(job), text(operation))
+    answer = Admission("coalesced", JobId(there.job), text(there.operation_id))
     if spec.coalesce == "first":
         return answer
     size = len(spec.payload) + (len(spec.meta) if spec.meta else 0)
-    tx.execute(
-        SQL["replace_payload"],
-        {"job": job, "payload": spec.payload, "meta": spec.meta, "codec": spec.codec,
-         "bytes": size},
-    )  # fmt: skip
-    tx.execute(
-        SQL["take_capacity"],
-        {"workload": tx.names.lanes[lane_first].workload.id, "jobs": 0,
-         "bytes": size - bytes_before},
-    )  # fmt: skip
+    row = {"job": there.job, "payload": spec.payload, "meta": spec.meta, "codec": spec.codec}
+    tx.execute(SQL["replace_payload"], {**row, "bytes": size})
+    workload = tx.names.lanes[there.lane_first].workload.id
+    use = {"workload": workload, "jobs": 0, "bytes": size - there.bytes}
+    tx.execute(SQL["take_capacity"], use)
+    if there.tenant is not None:
+        less = {"queue": lane.queue.id, "tenant": there.tenant, "jobs": 0}
+        tx.execute(SQL["give_tenant"], {**less, "bytes": there.bytes - size})
     wanted = spec.due_at if spec.due_at is not None else tx.now + spec.delay_ms
-    if wanted < due and wanted <= tx.now:
-        gone = tx.execute(SQL["drop_scheduled"], {"due": due, "id": job}).rowcount
-        if gone == 1:
-            tx.execute(SQL["add_ready"], (lane_now, rank, job, wanted))
-            count = {"lane": lane_now, "scheduled": -1, "ready": 1, "blocked": 0}
-            tx.execute(SQL["move_counts"], count)
-            tx.woken.add(lane.task_id)
+    if wanted < there.due:
+        _bring_forward(tx, lane, there, wanted)
     return answer
+
+
+def _bring_forward(tx: Context, lane: LaneName, there: _Waiting, due: int) -> None:
+    """Let a scheduled job fall due earlier; one that is ready stays where it is."""
+    if tx.execute(SQL["drop_scheduled"], {"due": there.due, "id": there.job}).rowcount != 1:
+        return
+    rank = there.rank
+    if there.again:
+        tx.execute(SQL["again_due"], {"job": there.job, "due": due})
+    else:
+        rank = _rank(lane.queue, there.priority, due)
+        tx.execute(SQL["first_due_and_rank"], {"job": there.job, "due": due, "rank": rank})
+    if due > tx.now:
+        tx.execute(SQL["add_scheduled"], (due, there.job))
+        return
+    tx.execute(SQL["add_ready"], (there.lane, rank, there.job, due))
+    count = {"lane": there.lane, "scheduled": -1, "ready": 1, "blocked": 0}
+    tx.execute(SQL["move_counts"], count)
+    tx.woken.add(lane.task_id)
 
 
 def _keep_keys(tx: Context, lane: LaneName, spec: JobSpec, ident: int, operation: str) -> None:

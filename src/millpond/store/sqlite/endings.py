@@ -353,8 +353,8 @@ def recover(
     expired = tx.execute(SQL["expired"], key).fetchall()
     if observed and len(expired) < limit:
         seen = [[o.worker, o.beat, o.claim, o.unchanged_ms] for o in observed]
-        far = {"observed": _encode(seen).decode(), "domain": tx.domain}
-        far["limit"] = limit - len(expired)
+        left = limit - len(expired)
+        far = {"observed": _encode(seen).decode(), "domain": tx.domain, "limit": left}
         expired += tx.execute(SQL["expired_elsewhere"], far).fetchall()
     fault.point("recover-read")
     why = "lease expired; worker lost"

@@ -468,7 +468,7 @@ class SqliteStore(Session):
 
     def set_gate(self, kind: str, ref: str, limit: int | None) -> Ticket[None]:
         """Set how many jobs of one limit key or tenant may run at once."""
-        return self._write(lambda tx: gates.declare(tx, (kind, ref), limit))
+        return self._write(lambda tx: gates.declare(tx, gates.named(tx, kind, ref), limit))
 
     def remember(self, worker: WorkerId, token: Token, value: bytes) -> Ticket[bool]:
         """Keep a small value for later attempts."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from millpond.errors import InvariantBroken
+from millpond.errors import InvariantBroken, refuse_setting
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context
 
@@ -30,6 +30,19 @@ def gates_of(limit_key: str | None, tenant: int | None, queue: int) -> tuple[Gat
     if tenant is not None:
         found += (("tenant", f"{queue}/{tenant}"),)
     return found
+
+
+def named(tx: Context, kind: str, ref: str) -> Gate:
+    """Return the limit that people call by this name: a limit key, or 'queue/tenant'.
+
+    Queue and tenant are made when they are new, so that a limit can stand before the first job.
+    """
+    if kind == "limit":
+        return kind, ref
+    queue, slash, tenant = ref.partition("/")
+    if kind != "tenant" or not slash:
+        refuse_setting("the limit", (kind, ref), "('limit', key) or ('tenant', 'queue/tenant')")
+    return gates_of(None, tx.tenant(tenant), tx.queue(queue))[0]
 
 
 def has_room(n: int, limit: int | None) -> bool:

@@ -200,6 +200,13 @@ class Context:
             found = self.names.task_ids[name]
         return found
 
+    def queue(self, name: str) -> int:
+        """Return a queue's number, made now if it is new."""
+        key = {"name": name}
+        if self.execute(SQL["add_queue"], key).rowcount == 1:
+            self.renew_names()
+        return int(self.execute(SQL["queue_id"], key).fetchone()[0])
+
     def tenant(self, name: str) -> int:
         """Return a tenant's number, made now if it is new; never cached, tenants are many."""
         self.execute(SQL["add_tenant"], {"name": name})

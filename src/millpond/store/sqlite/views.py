@@ -53,7 +53,8 @@ def _job(execute: Execute, clock: Any, row: Any) -> JobRow:
         state, blocked = State(final) if final else State.RUNNING, None
     else:
         limits = gates.gates_of(limit_key, tenant_id, queue_id)
-        state, due, blocked = _waiting(execute, ident, due, (lane, rank), limits)
+        state, due, kind = _waiting(execute, ident, due, (lane, rank), limits)
+        blocked = kind and f"{kind} {limit_key if kind == 'limit' else f'{queue}/{tenant}'}"
     if run_due is not None:
         due = run_due
     started, attempts = _started(execute, ident, claimed_at, attempts)
@@ -78,7 +79,7 @@ def _waiting(
     place: tuple[int, int],
     limits: tuple[gates.Gate, ...],
 ) -> tuple[State, int, str | None]:
-    """Return where a waiting job stands, when it is or was due, and the limit that blocks it."""
+    """Return where a waiting job stands, since or until when, and what kind of limit blocks it."""
     key = {"lane": place[0], "rank": place[1], "id": ident}
     ready = execute(SQL["ready_due"], key).fetchone()
     if ready is not None:
@@ -87,7 +88,7 @@ def _waiting(
         return State.SCHEDULED, due, None
     for kind, ref in limits:
         if execute(SQL["is_blocked"], {**key, "kind": kind, "ref": ref}).fetchone():
-            return State.READY, due, f"{kind} {ref}"
+            return State.READY, due, kind
     return State.READY, due, None
 
 

@@ -11,7 +11,8 @@ ON CONFLICT (queue, task, key) DO UPDATE SET job = excluded.job,
 
 -- name: find_coalesce
 SELECT c.job, j.operation_id, j.charged_bytes, j.lane, coalesce(a.lane, j.lane) AS lane_now,
-  coalesce(a.due, j.first_due) AS due, coalesce(a.rank, j.rank) AS rank
+  coalesce(a.due, j.first_due) AS due, coalesce(a.rank, j.rank) AS rank, j.priority, j.tenant,
+  a.id IS NOT NULL
   FROM millpond_coalesce c JOIN millpond_job j ON j.id = c.job
   LEFT JOIN millpond_again a ON a.id = c.job
  WHERE c.queue = :queue AND c.task = :task AND c.key = :key;
@@ -23,6 +24,12 @@ ON CONFLICT (queue, task, key) DO NOTHING;
 -- name: replace_payload
 UPDATE millpond_job SET payload = :payload, meta = :meta, codec = :codec,
   charged_bytes = :bytes WHERE id = :job;
+
+-- name: first_due_and_rank
+UPDATE millpond_job SET first_due = :due, rank = :rank WHERE id = :job;
+
+-- name: again_due
+UPDATE millpond_again SET due = :due WHERE id = :job;
 
 -- name: read_capacity
 SELECT n_jobs + n_held, n_bytes + n_held_bytes, max_jobs, max_bytes
