@@ -27,6 +27,7 @@ class Stopping:
         self._halt_at: float | None = None
         self._kill_at: float | None = None
         self._over_at: float | None = None
+        self._hurried = False
         self.gave_up = False
         """Threads that do not return are left to run; their jobs' leases end by themselves."""
 
@@ -49,8 +50,12 @@ class Stopping:
     def hurry(self) -> None:
         """End everything now: no handler is waited for."""
         self.begin()
-        now = time.monotonic()
-        self._halt_at = self._kill_at = now
+        if self._hurried:
+            return
+        self._hurried = True
+        self._kill_at = time.monotonic()
+        # A handler that obeys an order in its last moment would end unheard, and be charged.
+        self._halt_at = None if self._kills else self._kill_at
 
     def turn(self) -> None:
         """Take the steps that are due."""
