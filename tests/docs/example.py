@@ -132,14 +132,17 @@ class Example:
         process = self._popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
         self._background.append((block, process))
 
-    def _popen(self, command: list[str], **streams: int) -> subprocess.Popen[str]:
+    def _popen(
+        self, command: list[str], *, stdin: int, stderr: int | None = None
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             command,
             cwd=self.folder,
             env=self._env(),
+            stdin=stdin,
             stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
-            **streams,
         )
         self._stack.callback(_end, process)
         return process

@@ -10,7 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<body>.*?)^(?P=indent)```$", re.M | re.S)
+_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
 _LINK = re.compile(r"(?<!!)\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)")
 _CODE = re.compile(r"``[^`]+``|`[^`]+`")
 
@@ -79,7 +81,7 @@ def anchors(page: Path) -> frozenset[str]:
     """Return the anchors that a page's headings make, as GitHub makes them."""
     seen: dict[str, int] = {}
     found = set()
-    for heading in re.findall(r"^#{1,6} +(.+?) *$", prose(page), re.M):
+    for heading in re.findall(r"^#{1,6} +(.+?) *$", prose(page), re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         anchor = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
         count = seen[anchor] = seen.get(anchor, -1) + 1

@@ -7,11 +7,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from millpond.config import load
-
 from tests.docs import pages
 from tests.docs.example import SHOWN_ONLY, Example
 from tests.docs.pages import DOCS, ROOT, Block, shown
+
+from millpond.config import load
 
 README = ROOT / "README.md"
 RUN = [README, DOCS / "tutorial.md", *sorted((DOCS / "howto").glob("*.md"))]
@@ -92,7 +92,8 @@ def test_every_toml_block_holds_settings_that_exist() -> None:
     for page in pages.pages():
         for block in pages.blocks(page):
             if block.language == "toml":
-                assert load(None, {}, tomllib.loads(block.body)), f"{shown(page)}:{block.line}"
+                settings = load(None, {}, tomllib.loads(block.body))
+                assert settings != load(None, {}), f"{shown(page)}:{block.line} sets nothing"
                 found += 1
     assert found
 
@@ -163,12 +164,8 @@ def test_the_readme_shows_what_is_promised_within_a_screen_of_code() -> None:
 
 
 def test_every_piece_of_news_has_a_name_that_a_release_collects() -> None:
-    kinds = {
-        kind["directory"]
-        for kind in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["towncrier"][
-            "type"
-        ]
-    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    kinds = {kind["directory"] for kind in project["tool"]["towncrier"]["type"]}
     news = [path for path in (ROOT / "changes").iterdir() if path.name != "README.md"]
     assert news
     for path in news:
