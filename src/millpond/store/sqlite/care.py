@@ -144,9 +144,8 @@ def register(tx: Context, info: WorkerInfo) -> WorkerId:
 
 
 def unregister(tx: Context, worker: WorkerId) -> None:
-    """Forget a worker; one that still holds rows stays until they are recovered."""
-    if tx.execute(SQL["drop_worker"], {"worker": worker}).rowcount == 0:
-        tx.execute(SQL["silent_worker"], {"worker": worker, "now": tx.now})
+    """Note that a worker has ended; its row stays as long as history may name it."""
+    tx.execute(SQL["end_worker"], {"worker": worker, "now": tx.now})
     tx.execute(SQL["drop_worker_tasks_of"], {"worker": worker})
     tx.renew_names()
 
@@ -155,18 +154,27 @@ def expire_unserved(tx: Context, limit: int) -> int:
     """Note which tasks are served; fail jobs whose task nobody has served for too long."""
     tx.execute(SQL["note_served"], {"now": tx.now})
     failed = 0
-    for lane, task, _, served_at in tx.execute(SQL["unserved_lanes"], {"now": tx.now}).fetchall():
+    for lane, task, served_at in tx.execute(SQL["unserved_lanes"], {"now": tx.now}).fetchall():
         before = tx.now - settings_of(tx, task).unknown_task_after_ms
         if served_at is not None and served_at > before:
             continue
-        key = {"lane": lane, "before": before, "limit": limit - failed}
-        for ident, _ in tx.execute(SQL["waiting_in_lane"], key).fetchall():
+        for ident in _unserved(tx, lane, before, limit - failed):
             row = tx.execute(SQL["job_place"], {"id": ident}).fetchone()
             take_out(tx, _Place._make(row), State.FAILED, "unknown_task")
             failed += 1
         if failed >= limit:
             break
     return failed
+
+
+def _unserved(tx: Context, lane: int, before: int, limit: int) -> list[int]:
+    """Return jobs of a lane that have been due for too long, those behind a limit as well."""
+    key = {"lane": lane, "before": before}
+    found: list[int] = []
+    for name in ("waiting_in_lane", "blocked_in_lane"):
+        rows = tx.execute(SQL[name], {**key, "limit": limit - len(found)}).fetchall()
+        found += [row[0] for row in rows]
+    return found
 
 
 def purge(tx: Context, windows: dict[State, int], limit: int) -> Purged:
@@ -182,7 +190,7 @@ def purge(tx: Context, windows: dict[State, int], limit: int) -> Purged:
     results = tx.execute(SQL["purge_results"], expiry).rowcount
     if ids:
         delete_jobs(tx, ids)
-    _forget_workers(tx)
+    _forget_workers(tx, max(windows.values()))
     return Purged(len(ids), len(ids) >= limit or keys >= limit or results >= limit)
 
 
@@ -200,12 +208,12 @@ def delete_jobs(tx: Context, ids: Collection[int]) -> None:
         raise InvariantBroken(msg)
 
 
-def _forget_workers(tx: Context) -> None:
-    dead = tx.execute(SQL["dead_workers"], {"before": tx.now - DAY_MS}).fetchall()
-    for (worker,) in dead:
-        tx.execute(SQL["drop_worker"], {"worker": worker})
-    if dead:
-        tx.execute(SQL["drop_worker_tasks"])
+def _forget_workers(tx: Context, window: int) -> None:
+    """Forget workers that no kept history names; what silent ones served, after a day."""
+    before = tx.now - window - 7 * DAY_MS
+    forgotten = tx.execute(SQL["forget_workers"], {"before": before}).rowcount
+    tasks = tx.execute(SQL["drop_worker_tasks"], {"before": tx.now - DAY_MS}).rowcount
+    if forgotten or tasks:
         tx.renew_names()
 
 
