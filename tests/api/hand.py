@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from millpond import Millpond
@@ -75,3 +76,8 @@ class Hand:
     def remember(self, token: Token, value: bytes) -> bool:
         """Write it and wait for the commit."""
         return self.pond.store.remember(self.number, token, value).result()
+
+
+def steady(value: object) -> str:
+    """Name a parametrised case without its address, which differs between test processes."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

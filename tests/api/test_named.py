@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.api.hand import Hand
+from tests.api.hand import Hand, steady
 
 from millpond import BadPayload, Millpond, UnknownTask
 
@@ -23,7 +23,7 @@ def test_a_registered_task_is_enqueued_by_name_with_its_settings(pond: Millpond)
 
 
 @pytest.mark.parametrize(
-    "payload", [{"number": "1"}, {}, {"number": 1, "extra": 2}, {"number": object()}], ids=str
+    "payload", [{"number": "1"}, {}, {"number": 1, "extra": 2}, {"number": object()}], ids=steady
 )
 def test_a_registered_task_checks_the_payload_before_it_is_stored(
     pond: Millpond, payload: dict[str, object]

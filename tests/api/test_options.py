@@ -6,7 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from tests.api.hand import Hand
+from tests.api.hand import Hand, steady
 
 from millpond import (
     AttemptOutcome,
@@ -179,7 +179,7 @@ HOPELESS = [
 
 
 @pytest.mark.parametrize(
-    ("options", "named"), HOPELESS, ids=[str(case[0])[:60] for case in HOPELESS]
+    ("options", "named"), HOPELESS, ids=[steady(case[0])[:60] for case in HOPELESS]
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(
     pond: Millpond, report: Task[[int], None, None], options: dict[str, Any], named: str

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from tests.api.hand import Hand
+from tests.api.hand import Hand, steady
 
 from millpond import Backoff, BadConfig, BadPayload, Context, Fail, Millpond, Snooze, Task
 from millpond.policy.retry import FailNow, RetryLater, SnoozeUntil
@@ -211,7 +211,7 @@ def test_typed_arguments_come_back_as_they_were(pond: Millpond) -> None:
 @pytest.mark.parametrize(
     "value",
     [{1: "a"}, (1, 2), float("nan"), float("inf"), Decimal(1), b"x", "\ud800", object()],
-    ids=repr,
+    ids=steady,
 )
 def test_what_cannot_come_back_is_refused_and_nothing_is_written(
     pond: Millpond, value: object

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api.hand import steady
 
 from millpond import BadConfig, Millpond, StoreBusy, Task
 
@@ -128,7 +129,7 @@ def test_a_task_declared_during_the_transaction_does_not_wait_for_it(
     assert "late" in file_pond.store.tasks()
 
 
-@pytest.mark.parametrize("wrong", [object(), "app.db", 5], ids=str)
+@pytest.mark.parametrize("wrong", [object(), "app.db", 5], ids=steady)
 def test_what_is_no_connection_is_refused(report: Task[[int], None, None], wrong: object) -> None:
     with pytest.raises(BadConfig, match=r"give the open sqlite3\.Connection"):
         report.using(tx=wrong).enqueue(1)

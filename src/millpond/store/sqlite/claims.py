@@ -88,13 +88,18 @@ def promote(tx: Context) -> tuple[bool, int | None]:
     return next_due is not None and next_due <= tx.now, next_due
 
 
-def served(names: Any, wants: Sequence[Want], tasks: Collection[str]) -> dict[int, list[int]]:
-    """Return lane → indexes of the wants it may use, the most specific first; kept with names."""
+def served(
+    names: Any, wants: Sequence[Want], tasks: Collection[str]
+) -> dict[int, tuple[LaneName, tuple[int, ...]]]:
+    """Return lane → its name and the wants it may use, the most specific first.
+
+    Kept with the names, as it changes only with them.
+    """
     key = ("served", tuple((w.queue, w.workload) for w in wants), frozenset(tasks))
     found = names.derived.get(key)
     if found is None:
         found = {
-            lane.id: seats
+            lane.id: (lane, seats)
             for lane in names.lanes.values()
             if lane.task in tasks
             and not lane.queue.paused
@@ -105,30 +110,33 @@ def served(names: Any, wants: Sequence[Want], tasks: Collection[str]) -> dict[in
     return found  # type: ignore[no-any-return]
 
 
-def _seats(wants: Sequence[Want], lane: LaneName) -> list[int]:
+def _seats(wants: Sequence[Want], lane: LaneName) -> tuple[int, ...]:
     fitting = [
         at
         for at, want in enumerate(wants)
         if want.queue in {None, lane.queue.name} and want.workload in {None, lane.workload.name}
     ]
-    return sorted(fitting, key=lambda at: (wants[at].workload is None, wants[at].queue is None))
+    fitting.sort(key=lambda at: (wants[at].workload is None, wants[at].queue is None))
+    return tuple(fitting)
 
 
 def _lanes(tx: Context, wants: Sequence[Want], tasks: Collection[str]) -> list[Lane]:
     names = tx.names
     open_to = served(names, wants, tasks)
-    seats = [Meter(want.slots) for want in wants]
+    slots = [Meter(want.slots) for want in wants]
     meters = _meters(tx) if names.limits else None
+    seats: dict[tuple[int, ...], tuple[Meter, ...]] = {}
     found = []
-    for ident, rank, job, n_ready in tx.execute(SQL["heads"]):
-        mine = open_to.get(ident)
+    for row in tx.execute(SQL["heads"]):
+        mine = open_to.get(row[0])
         if mine is None:
             continue
-        name = names.lanes[ident]
+        name, at = mine
+        if at not in seats:
+            seats[at] = tuple(slots[want] for want in at)
         found.append(
             Lane(
-                ident, name.queue.id, name.workload.strict, (rank, job), n_ready,
-                tuple(seats[at] for at in mine),
+                name.id, name.queue.id, name.workload.strict, row[2:], row[1], seats[at],
                 () if meters is None else meters(name),
             )
         )  # fmt: skip
@@ -162,7 +170,9 @@ def _feed(tx: Context, picker: Picker, hungry: list[Lane]) -> None:
     if len(hungry) == 1:
         lane = hungry[0]
         limit = min(picker.missing + 1, lane.left) if picker.missing > 1 else 1
-        if lane.last is None:
+        if lane.last is None and limit == 1:
+            rows = [lane.head]
+        elif lane.last is None:
             rows = tx.execute(SQL["chunk_first"], {"lane": lane.id, "limit": limit}).fetchall()
         else:
             key = {"lane": lane.id, "rank": lane.last[0], "id": lane.last[1], "limit": limit}
@@ -231,8 +241,12 @@ def _take(tx: Context, worker: WorkerId, picked: list[tuple[int, Row]]) -> list[
     if gone != len(rows) or running != len(rows):
         msg = f"{len(rows)} jobs were picked, {gone} were ready and {running} started running"
         raise InvariantBroken(msg)
-    for lane, n in Counter(row[0] for row in rows).items():
-        tx.execute(SQL["count_claimed"], {"lane": lane, "n": n})
+    counts = Counter(row[0] for row in rows)
+    if len(counts) <= FEW:
+        for lane, n in counts.items():
+            tx.execute(SQL["count_claimed"], {"lane": lane, "n": n})
+    else:
+        tx.execute(SQL["count_claimed_many"], {"counts": _encode([*counts.items()]).decode()})
     return _claims(tx, rows, first, param)
 
 

@@ -34,6 +34,9 @@ _SUMMED = (
     "oldest_due_at", "paused",
 )  # fmt: skip
 
+SHOWN_MS = 86_400_000
+"""Workers that stopped beating without a goodbye are listed for a day."""
+
 Execute = Callable[..., Any]
 
 
@@ -187,7 +190,7 @@ def workers(execute: Execute, now: int) -> list[WorkerRow]:
             tasks=tuple(sorted(row[10].split("\x1f"))) if row[10] else (),
             queues=tuple(part for part in row[8].split(",") if part),
         )
-        for row in execute(SQL["worker_status"]).fetchall()
+        for row in execute(SQL["worker_status"], {"since": now - SHOWN_MS}).fetchall()
     ]  # fmt: skip
 
 

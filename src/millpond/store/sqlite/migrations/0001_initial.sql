@@ -341,7 +341,8 @@ CREATE TABLE millpond_worker (
   interval_ms INTEGER NOT NULL CHECK (interval_ms > 0),
   started_at INTEGER NOT NULL,
   beat_at INTEGER NOT NULL,
-  beat_mono INTEGER NOT NULL
+  beat_mono INTEGER NOT NULL,
+  ended_at INTEGER                  -- it said goodbye; the row stays as long as history names it
 ) STRICT;
 
 CREATE TABLE millpond_worker_task (
@@ -383,7 +384,8 @@ SELECT
   END AS lease_expires_at,
   (SELECT coalesce(e.error_type || ': ', '') || coalesce(e.message, '')
      FROM millpond_attempt e
-    WHERE e.job = j.id AND e.error_type IS NOT NULL ORDER BY e.claim DESC LIMIT 1) AS last_error,
+    WHERE e.job = j.id AND e.outcome NOT IN ('completed', 'released', 'snoozed')
+    ORDER BY e.claim DESC LIMIT 1) AS last_error,
   j.operation_id,
   j.key,
   CAST(j.payload AS TEXT) AS payload

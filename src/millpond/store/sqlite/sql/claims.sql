@@ -21,7 +21,7 @@ SELECT value->>2, value->>3, value->>1, value->>0 FROM json_each(:rows);
 
 -- name: heads
 -- The first ready job of every non-empty lane; the partial index holds just those lanes.
-SELECT l.id, r.rank, r.id, l.n_ready
+SELECT l.id, l.n_ready, r.rank, r.id, r.due
   FROM millpond_lane l INDEXED BY millpond_lane_ready
   CROSS JOIN millpond_ready r ON r.lane = l.id AND (r.rank, r.id) = (
     SELECT h.rank, h.id FROM millpond_ready h WHERE h.lane = l.id ORDER BY h.rank, h.id LIMIT 1)
@@ -79,6 +79,11 @@ SELECT EXISTS (SELECT 1 FROM millpond_memo);
 -- name: count_claimed
 UPDATE millpond_lane SET n_ready = n_ready - :n, n_running = n_running + :n,
   total_claimed = total_claimed + :n WHERE id = :lane;
+
+-- name: count_claimed_many
+UPDATE millpond_lane SET n_ready = n_ready - (c.value->>1), n_running = n_running + (c.value->>1),
+  total_claimed = total_claimed + (c.value->>1)
+  FROM json_each(:counts) c WHERE millpond_lane.id = c.value->>0;
 
 -- name: drop_coalesce
 DELETE FROM millpond_coalesce WHERE queue = :queue AND task = :task AND key = :key AND job = :job;

@@ -108,7 +108,7 @@ SELECT id, claim, cancel_at IS NOT NULL FROM millpond_running WHERE worker = :wo
 
 -- name: write_beat
 UPDATE millpond_worker SET beat_at = :now, beat_mono = :mono, interval_ms = :interval_ms
- WHERE id = :worker;
+ WHERE id = :worker AND ended_at IS NULL;
 
 -- name: task_settings
 SELECT settings FROM millpond_task WHERE id = :task;

@@ -37,7 +37,8 @@ SELECT number, started_at, claimed_at, error_type, message FROM millpond_attempt
 
 -- name: last_error
 SELECT error_type, message FROM millpond_attempt
- WHERE job = :job AND error_type IS NOT NULL ORDER BY claim DESC LIMIT 1;
+ WHERE job = :job AND outcome NOT IN ('completed', 'released', 'snoozed')
+ ORDER BY claim DESC LIMIT 1;
 
 -- name: charged_number
 SELECT max(number) FROM millpond_attempt WHERE job = :job;
@@ -116,7 +117,8 @@ SELECT w.id, w.host, w.pid, w.version, w.slots, w.beat_at, w.started_at, w.inter
   (SELECT count(*) FROM millpond_running r WHERE r.worker = w.id),
   (SELECT group_concat(t.name, char(31)) FROM millpond_worker_task k
      JOIN millpond_task t ON t.id = k.task WHERE k.worker = w.id)
-  FROM millpond_worker w ORDER BY w.beat_at DESC, w.id DESC;
+  FROM millpond_worker w WHERE w.ended_at IS NULL AND w.beat_at >= :since
+ ORDER BY w.beat_at DESC, w.id DESC;
 
 -- name: count_expired
 SELECT count(*) FROM millpond_running r CROSS JOIN millpond_worker w ON w.id = r.worker
