@@ -47,8 +47,14 @@ class Tally:
 @click.command()
 @click.argument("file", type=click.File("rb"))
 @option("--task", type=NAME, help="The task of lines that name none.")
-@option("--batch", default=1_000, type=click.IntRange(1, 10_000), help="Jobs of one transaction.")
-@option("--from-line", default=1, type=click.IntRange(1), help="Skip the lines before this one.")
+@option(
+    "--batch", default=1_000, type=click.IntRange(1, 10_000), metavar="N",
+    help="Jobs of one transaction.",
+)  # fmt: skip
+@option(
+    "--from-line", default=1, type=click.IntRange(1), metavar="N",
+    help="Skip the lines before this one.",
+)  # fmt: skip
 @option("--dry-run", is_flag=True, help="Check all lines and store nothing.")
 @json_option
 @at_store
@@ -105,8 +111,9 @@ def _send(
 def _say_where(stored: int, failed: int) -> None:
     """Tell, before the error does, how much of the file is stored."""
     start = stored + 1
+    before = ", everything before is" if stored else ""
     click.echo(
-        f"nothing of lines {start:,} to {failed:,} is stored, everything before is; "
+        f"nothing of lines {start:,} to {failed:,} is stored{before}; "
         f"go on with --from-line {start}",
         err=True,
     )

@@ -36,7 +36,10 @@ _PLAIN_EVERY = 20
 
 @click.command()
 @option("--headless", is_flag=True, help="Tell the story line by line, and end by itself.")
-@option("--seconds", type=click.FloatRange(1, 3_600), help="How long jobs are made [default: 20].")
+@option(
+    "--seconds", type=click.FloatRange(1, 3_600), metavar="N",
+    help="How long jobs are made [default: 20].",
+)  # fmt: skip
 @json_option
 def demo(headless: bool, seconds: float | None, as_json: bool) -> None:
     """Make a temporary store with three queues, start two workers, and give them work.

@@ -44,7 +44,7 @@ MEANINGS = {
     Code.FAILED: "failed: standard error says why",
     Code.USAGE: "the command, an option, a setting or a payload cannot be",
     Code.REFUSED: "refused by admission: nothing was stored, try again later",
-    Code.NOT_FOUND: "there is no such job, task, queue or command of that name",
+    Code.NOT_FOUND: "there is no job, task or queue of that name",
     Code.UNHEALTHY: "something is wrong with the store, or it cannot be used safely",
     Code.SCHEMA: "the store's schema is older or newer than this millpond can work with",
 }
@@ -69,9 +69,9 @@ def run(call: Callable[[], Any]) -> int:
         _tell("")
         return INTERRUPTED
     except OSError as error:
-        if error.errno == errno.EPIPE:
-            return _nobody_reads()
-        raise
+        if os.environ.get(DEBUG):
+            raise
+        return _broken(error)
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
@@ -112,6 +112,14 @@ def _failed(error: Exception) -> int:
     return int(code)
 
 
+def _broken(error: OSError) -> int:
+    """Tell what could not be written; a pipe that nobody reads any more is no news."""
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno != errno.EPIPE:
+        _tell(f"error: {where}{error.strerror or error}")
+    return _give_up_output(Code.FAILED)
+
+
 def _refused(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
     if context is not None:
@@ -127,8 +135,11 @@ def _tell(text: str) -> None:
         click.echo("\n".join(map(clean, text.split("\n"))), err=True)
 
 
-def _nobody_reads() -> int:
-    """Keep the interpreter from complaining at its end about what it cannot print."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return int(Code.FAILED)
+def _give_up_output(code: Code) -> int:
+    """Keep the interpreter from complaining at its end about what it could not print."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return int(code)

@@ -29,7 +29,9 @@ _CELL = 60
 
 @click.command()
 @click.argument("query", nargs=-1)
-@option("--limit", default=50, type=click.IntRange(1, 10_000), help="How many at most.")
+@option(
+    "--limit", default=50, type=click.IntRange(1, 10_000), metavar="N", help="How many at most."
+)
 @option("--before", metavar="ID", type=JOB, help="Only jobs with a smaller id: the next page.")
 @json_option
 @at_store

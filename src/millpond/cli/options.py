@@ -10,13 +10,18 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from millpond.app import Millpond
     from millpond.config import Settings, StoreConfig
+
+    _Text: TypeAlias = click.ParamType[str]
+    _Number: TypeAlias = click.ParamType[int]
+else:  # older versions of click take no arguments there
+    _Text = _Number = click.ParamType
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,7 +31,7 @@ option = functools.partial(click.option, show_envvar=True)
 
 json_option = option("--json", "as_json", is_flag=True, envvar="MILLPOND_JSON", help="Print JSON.")
 by_option = option(
-    "--by", envvar="MILLPOND_BY", metavar="NAME", help="Who asks for it [default: the user]."
+    "--by", envvar="MILLPOND_BY", metavar="NAME", help="Who asks for it [default: your user name]."
 )
 
 
@@ -168,14 +173,14 @@ def operator(by: str | None) -> str | None:
         return None
 
 
-class Name(click.ParamType[str]):
+class Name(_Text):
     """The name of a task or queue; also as part of a text that commas separate."""
 
     name = "name"
     envvar_list_splitter = ","
 
 
-class JobNumber(click.ParamType[int]):
+class JobNumber(_Number):
     """A job's id; any number of digits is one, though no job may have it."""
 
     name = "id"

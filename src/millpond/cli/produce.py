@@ -24,20 +24,26 @@ _UNREAD = 64 * 1024 * 1024
 @click.command()
 @click.argument("task", type=NAME)
 @click.argument("pairs", nargs=-1, metavar="[K=V]...")
-@option("--json", "payload", metavar="PAYLOAD", help="The arguments as a JSON object; - reads it.")
+@option(
+    "--json", "payload", envvar="MILLPOND_ENQUEUE_JSON", metavar="PAYLOAD",
+    help="The arguments as a JSON object; - reads standard input.",
+)  # fmt: skip
 @option("--queue", type=NAME, help="The queue, instead of the task's.")
 @option("--workload", type=NAME, help="The workload, instead of the task's.")
-@option("--priority", type=int, help="Smaller goes first.")
+@option("--priority", type=int, metavar="N", help="Smaller goes first.")
 @option("--delay", metavar="LENGTH", help="Due so much later: 30, 10m, 1h30m.")
-@option("--at", "due", metavar="TIME", help="Due at a time with its zone: 2030-01-31T08:00:00Z.")
-@option("--max-attempts", type=int, help="How often it is tried.")
+@option(
+    "--at", "due", envvar="MILLPOND_ENQUEUE_AT", metavar="TIME",
+    help="Due at a time with its zone: 2030-01-31T08:00:00Z.",
+)  # fmt: skip
+@option("--max-attempts", type=int, metavar="N", help="How often it is tried.")
 @option("--key", help="The same key gives the same job back.")
 @option("--coalesce", metavar="KEY", help="Merge into the job of this key that waits.")
 @option("--operation-id", metavar="ID", help="Names the operation over all attempts.")
 @option("--meta", metavar="JSON", help="An object kept with the job.")
 @option(
-    "--print", "shown", type=click.Choice(["id", "json"]), default="id",
-    help="Print the id, or the whole answer.",
+    "--print", "shown", envvar="MILLPOND_ENQUEUE_PRINT", type=click.Choice(["id", "json"]),
+    default="id", help="Print the id, or the whole answer.",
 )  # fmt: skip
 @at_store
 def enqueue(

@@ -80,8 +80,8 @@ def _bare(value: str) -> str:
         return f"a query is made of tokens; for one job: millpond job {value[:30]}"
     shown = clean(value, 60)
     return (
-        f"{shown!r} is no token: write NAME:VALUE, in quotes if it holds blanks, for example "
-        + ('state:failed key:"report 812"')
+        f"{shown!r} is no token: write NAME:VALUE, in quotes if it holds blanks, "
+        'for example state:failed key:"report 812"'
     )
 
 

@@ -87,7 +87,7 @@ def rich_table(table: Table) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+    drawn = RichTable(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in table.columns:
         drawn.add_column(name, justify="right" if name in table.right else "left")
     for row in table.rows:

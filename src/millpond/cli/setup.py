@@ -109,14 +109,12 @@ def migrate(at: Place, /, *, check: bool, as_json: bool) -> None:
 
     Safe while workers run: each migration is one transaction, and is applied by one process.
     """
-    from millpond.store.upkeep import NoStore, migrate_store, schema_of
+    from millpond.store.upkeep import migrate_store, schema_of
 
-    config = at.config()
-    before = schema_of(config)
-    if before is None:
-        raise NoStore(f"there is no store at {config.url}: make one with `millpond init`")
+    config = at.checked()
     applied = [] if check else migrate_store(config)
-    after = schema_of(config) or before
+    after = schema_of(config)
+    assert after is not None  # noqa: S101  it was there a moment ago
     if as_json:
         state = after.state.value
         print_json(
