@@ -155,7 +155,8 @@ CREATE TABLE millpond_job (
   meta BLOB,
   codec TEXT NOT NULL,
   payload BLOB,
-  payload_ref TEXT
+  payload_ref TEXT,
+  first_attempts INTEGER CHECK (first_attempts >= 1)   -- max_attempts before a requeue raised it
 ) STRICT;
 CREATE INDEX millpond_job_operation ON millpond_job (operation_id);
 
@@ -229,6 +230,9 @@ CREATE TABLE millpond_final (
   fingerprint TEXT
 ) STRICT;
 CREATE INDEX millpond_final_state ON millpond_final (state, finished_at, id);
+-- Failures are grouped without a look at the rows, which lie far apart among completed ones.
+CREATE INDEX millpond_final_failed ON millpond_final (finished_at, id, fingerprint, queue, task)
+ WHERE state = 'failed';
 
 -- One row per ended attempt. number is the charged ordinal, NULL where none was charged.
 CREATE TABLE millpond_attempt (
@@ -325,6 +329,7 @@ CREATE TABLE millpond_event (
   before TEXT,
   after TEXT
 ) STRICT;
+CREATE INDEX millpond_event_which ON millpond_event (which);
 
 -- A beat renews every lease the worker holds: an expiry is the later of claim and beat, plus
 -- the job's lease length.
