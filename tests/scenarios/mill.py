@@ -247,6 +247,10 @@ class Mill:
             return [note for note in found if word is None or note.words[0] == word]
         return []
 
+    def pids(self, word: str) -> set[int]:
+        """Return the processes that wrote such lines."""
+        return {note.pid for note in self.notes(word)}
+
     def noted(self, word: str, count: int = 1, within: float = PATIENCE) -> list[Note]:
         """Wait until so many lines start with `word`."""
         what = f"{count} notes of {word!r}"
