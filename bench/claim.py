@@ -40,10 +40,8 @@ class Subject:
 
     def cycle(self, count: int) -> None:
         """Claim `count` jobs, complete them, enqueue as many to the same lanes."""
-        wants = [Want(count)]
-        took, batch = self._transact(
-            lambda tx: claims.claim(tx, WorkerId(1), wants, self.shape.tasks, count)
-        )
+        wants, tasks = [Want(count)], self.shape.tasks
+        took, batch = self._transact(lambda tx: claims.claim(tx, WorkerId(1), wants, tasks, count))
         if len(batch.claims) != count:
             msg = f"a claim of {count} jobs took {len(batch.claims)}"
             raise RuntimeError(msg)

@@ -26,7 +26,7 @@ _NO_COUNTS = dict.fromkeys(
 def claim_and_settle(conn: sqlite3.Connection, batch: int) -> int:
     """Take and complete all ready jobs, a batch each transaction; return how many."""
     clock = SystemClock()
-    (lane,) = conn.execute(SQL["heads"]).fetchone()[:1]
+    (lane,) = conn.execute("SELECT id FROM millpond_lane WHERE n_ready > 0").fetchone()
     (worker,) = conn.execute("SELECT max(id) FROM millpond_worker").fetchone()
     queue, workload, task = conn.execute(
         "SELECT queue, workload, task FROM millpond_lane WHERE id = ?", (lane,)
@@ -50,7 +50,7 @@ def _claim(
     conn: sqlite3.Connection, batch: int, *, worker: int, now: int, mono: int
 ) -> list[tuple[int, int]]:
     conn.execute(SQL["first_due"]).fetchone()
-    heads = conn.execute(SQL["heads"]).fetchall()
+    heads = msgspec.json.decode(conn.execute(SQL["heads"]).fetchone()[0])
     if not heads:
         return []
     lane = heads[0][0]

@@ -14,14 +14,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
+import msgspec
+
 Row = tuple[Any, ...]
 """(rank, id, due, …): what follows the id is the store's own."""
-Heap = list[tuple[tuple[int, int], int]]
-"""Lanes of one queue by the (rank, id) of their next row."""
+Place = tuple[int, int, int]
+"""(rank, id, lane): where a lane's next row stands among those of the others."""
+Heap = list[Place]
+"""Lanes of one queue by their next row."""
 
 
 class Meter:
@@ -33,24 +36,27 @@ class Meter:
         self.room = room
 
 
-@dataclass(slots=True, eq=False)
-class Lane:
+class Lane(msgspec.Struct, eq=False):
     """A non-empty lane as the picker sees it; `left` counts rows not fed yet."""
 
     id: int
     queue: int
     strict: bool
-    head: tuple[int, int]
+    head: Row
     left: int
     seats: tuple[Meter, ...]
     meters: tuple[Meter, ...] = ()
-    rows: deque[Row] = field(default_factory=deque)
+    rows: deque[Row] = msgspec.field(default_factory=deque)
     last: tuple[int, int] | None = None
 
     def room(self) -> int:
         """Return how many more jobs this lane may give."""
-        places = min((meter.room for meter in self.meters), default=1 << 30)
-        return min(places, sum(seat.room for seat in self.seats))
+        room = 0
+        for seat in self.seats:
+            room += seat.room
+        for meter in self.meters:
+            room = min(room, meter.room)
+        return room
 
     def use(self, many: int = 1) -> None:
         """Take places of every meter, and seats, the most specific with room first."""
@@ -76,23 +82,15 @@ class Picker:
         self.picked: list[tuple[int, Row]] = []
         self._limit = limit
         self._may_run = may_run
-        self._lanes = {lane.id: lane for lane in lanes if lane.room() > 0}
-        self._phases = deque(
-            phase for strict in (True, False) if (phase := self._phase(strict, turn))
-        )
-
-    def _phase(self, strict: bool, turn: int) -> deque[Heap]:  # noqa: FBT001
-        by_queue: dict[int, Heap] = {}
-        for lane in self._lanes.values():
-            if lane.strict is strict:
-                by_queue.setdefault(lane.queue, []).append((lane.head, lane.id))
-        heaps = [by_queue[queue] for queue in sorted(by_queue)]
-        for heap in heaps:
-            heapify(heap)
-        around = deque(heaps)
-        if around:
-            around.rotate(-(turn % len(around)))
-        return around
+        self._lanes: dict[int, Lane] = {}
+        strict: dict[int, Heap] = {}
+        others: dict[int, Heap] = {}
+        for lane in lanes:
+            if lane.room() > 0:
+                self._lanes[lane.id] = lane
+                heap = (strict if lane.strict else others).setdefault(lane.queue, [])
+                heap.append((lane.head[0], lane.head[1], lane.id))
+        self._phases = deque(_around(heaps, turn) for heaps in (strict, others) if heaps)
 
     @property
     def missing(self) -> int:
@@ -120,7 +118,7 @@ class Picker:
         if not heap:
             phase.popleft()
             return None
-        lane = self._lanes[heap[0][1]]
+        lane = self._lanes[heap[0][2]]
         if lane.room() <= 0:
             heappop(heap)
         elif not lane.rows:
@@ -134,38 +132,46 @@ class Picker:
     def _take(self, heap: Heap, lane: Lane, phase: deque[Heap]) -> None:
         """Take the lane's next row; alone in its phase, all rows up to the next lane's head."""
         rival = min(heap[1:3]) if len(heap) > 1 else None
-        before = len(self.picked)
-        enough = before + (self.missing if len(phase) == 1 else 1)
+        most = min(self.missing, lane.room()) if len(phase) == 1 else 1
         if rival is None and self._may_run is None:
-            self._take_many(lane, enough - before)
-        while lane.rows and len(self.picked) < enough and self.missing > 0 and lane.room() > 0:
-            row = lane.rows[0]
-            if rival is not None and ((row[0], row[1]), lane.id) > rival:
-                break
-            lane.rows.popleft()
-            if self._may_run is not None and not self._may_run(lane, row):
-                continue
-            lane.use()
-            self.picked.append((lane.id, row))
+            taken = self._take_all(lane, most)
+        else:
+            taken = self._take_before(rival, lane, most)
+        lane.use(taken)
         if lane.rows:
-            heapreplace(heap, ((lane.rows[0][0], lane.rows[0][1]), lane.id))
+            heapreplace(heap, (lane.rows[0][0], lane.rows[0][1], lane.id))
         elif lane.left <= 0:
             heappop(heap)
         else:
             self._unknown_head(heap, lane)
-        if len(self.picked) > before:
+        if taken:
             phase.rotate(-1)
 
-    def _take_many(self, lane: Lane, wanted: int) -> None:
-        """Take rows that nothing can come before, all at once."""
-        many = min(wanted, len(lane.rows), lane.room())
-        lane.use(many)
-        self.picked += [(lane.id, lane.rows.popleft()) for _ in range(many)]
+    def _take_all(self, lane: Lane, most: int) -> int:
+        """Take rows that nothing can come before."""
+        most = min(most, len(lane.rows))
+        self.picked += [(lane.id, lane.rows.popleft()) for _ in range(most)]
+        return most
+
+    def _take_before(self, rival: Place | None, lane: Lane, most: int) -> int:
+        """Take rows, one after the other, as long as they sort before the rival and may run."""
+        rows, ident, may_run, taken = lane.rows, lane.id, self._may_run, 0
+        # What is asked whether a row may run may also stop the picking.
+        while rows and taken < most and self.missing > 0:
+            row = rows[0]
+            if rival is not None and (row[0], row[1], ident) > rival:
+                break
+            rows.popleft()
+            if may_run is None or may_run(lane, row):
+                self.picked.append((ident, row))
+                taken += 1
+        return taken
 
     def _unknown_head(self, heap: Heap, lane: Lane) -> None:
         # The next row is not known yet, but it sorts after the last one: staying in front
         # at that place makes the lane be fed before anything that sorts later is picked.
-        heapreplace(heap, (lane.last or lane.head, lane.id))
+        rank, ident = lane.last or lane.head[:2]
+        heapreplace(heap, (rank, ident, lane.id))
 
     def _hungry(self, first: Lane) -> list[Lane]:
         """Ask for the lane in front and for all others that have nothing buffered either."""
@@ -186,3 +192,12 @@ class Picker:
         lane.left = lane.left - len(rows) if rows else 0
         if rows:
             lane.last = (rows[-1][0], rows[-1][1])
+
+
+def _around(heaps: dict[int, Heap], turn: int) -> deque[Heap]:
+    """Return the queues' heaps in the order of their turns."""
+    for heap in heaps.values():
+        heapify(heap)
+    around = deque(heaps[queue] for queue in sorted(heaps))
+    around.rotate(-(turn % len(around)))
+    return around

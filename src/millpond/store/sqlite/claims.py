@@ -26,6 +26,7 @@ FEW = 4
 """Up to this many rows single deletes are as fast as one set-based delete."""
 
 _encode = msgspec.json.encode
+_heads = msgspec.json.Decoder(list[tuple[int, int, int, int, int]]).decode
 _rows = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 
 
@@ -127,7 +128,7 @@ def _lanes(tx: Context, wants: Sequence[Want], tasks: Collection[str]) -> list[L
     meters = _meters(tx) if names.limits else None
     seats: dict[tuple[int, ...], tuple[Meter, ...]] = {}
     found = []
-    for row in tx.execute(SQL["heads"]):
+    for row in _heads(tx.execute(SQL["heads"]).fetchone()[0]):
         mine = open_to.get(row[0])
         if mine is None:
             continue

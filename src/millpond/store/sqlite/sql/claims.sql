@@ -20,8 +20,9 @@ INSERT INTO millpond_ready (lane, rank, id, due)
 SELECT value->>2, value->>3, value->>1, value->>0 FROM json_each(:rows);
 
 -- name: heads
--- The first ready job of every non-empty lane; the partial index holds just those lanes.
-SELECT l.id, l.n_ready, r.rank, r.id, r.due
+-- The first ready job of every non-empty lane; the partial index holds just those lanes. One
+-- row, so that the interpreter is given up once and not once a lane.
+SELECT json_group_array(json_array(l.id, l.n_ready, r.rank, r.id, r.due))
   FROM millpond_lane l INDEXED BY millpond_lane_ready
   CROSS JOIN millpond_ready r ON r.lane = l.id AND (r.rank, r.id) = (
     SELECT h.rank, h.id FROM millpond_ready h WHERE h.lane = l.id ORDER BY h.rank, h.id LIMIT 1)
