@@ -117,7 +117,7 @@ def a_later_millpond(monkeypatch):
     return later
 
 
-def test_an_older_schema_names_both_numbers_and_the_way_out_B34(run, pond, a_later_millpond):
+def test_an_older_schema_names_both_numbers_and_the_way_out_b34(run, pond, a_later_millpond):
     pond.close()
     a_later_millpond()
     for command in (("status",), ("enqueue", "send", "--queue", "mail", "--url", "millpond.db")):
@@ -136,7 +136,7 @@ def test_an_older_schema_names_both_numbers_and_the_way_out_B34(run, pond, a_lat
 
 
 @pytest.mark.parametrize(("breaks_below", "code"), [(0, Code.OK), (2, Code.SCHEMA)])
-def test_a_newer_schema_is_refused_only_when_it_says_so_B34(run, pond, breaks_below, code):
+def test_a_newer_schema_is_refused_only_when_it_says_so_b34(run, pond, breaks_below, code):
     pond.close()
     with closing(sqlite3.connect("millpond.db")) as newer:
         newer.execute(
@@ -199,7 +199,7 @@ def test_without_it_json_is_json_and_the_rest_is_text(run, pond):
         (("send", "ann"), "name=value"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_with_its_place_and_writes_nothing_B31(
+def test_what_cannot_be_stored_is_refused_with_its_place_and_writes_nothing_b31(
     run, pond, arguments, said
 ):
     result = run("enqueue", *arguments, "--app", "app:pond")
@@ -211,7 +211,7 @@ def test_what_cannot_be_stored_is_refused_with_its_place_and_writes_nothing_B31(
 
 
 @pytest.mark.parametrize("text", ["2" * 30, "-0.0", '"2030-01-01"', "[[1]]", '"a\\u0000b"', "null"])
-def test_json_that_is_accepted_comes_back_exactly_B31(run, pond, text):
+def test_json_that_is_accepted_comes_back_exactly_b31(run, pond, text):
     payload = json.dumps({"x": 0}).replace("0", text)
     result = run("enqueue", "any", "--json", payload, "--queue", "q", "--url", "millpond.db")
     if result.exit_code == 0:
@@ -352,7 +352,7 @@ def test_every_kind_of_bad_line_is_one_clear_message(run, pond, line, said):
 # looking
 
 
-def test_status_names_queues_that_nobody_serves_B36(run, ask, pond):
+def test_status_names_queues_that_nobody_serves_b36(run, ask, pond):
     pond.enqueue("send", {"to": "a"}, queue="emials")
     assert run("status").stdout.splitlines()[0] == "emials: 1 ready, 0 workers serve it"
     told = ask("status")
@@ -393,6 +393,12 @@ def test_a_search_that_has_not_seen_everything_says_where_to_go_on(run, pond, mo
     assert "rare" in run("jobs", "queue:rare", "--before", "3").stdout
 
 
+def test_a_page_may_begin_at_any_number(ask, pond):
+    pond.enqueue("a", {}, queue="q")
+    assert len(ask("jobs", "--before", str(2**70))["jobs"]) == 1
+    assert ask("jobs", "--before", "0")["jobs"] == []
+
+
 def test_queries_narrow_the_list(ask, pond):
     pond.enqueue("a", {}, queue="q", key="report 812")
     pond.enqueue("b", {}, queue="q")
@@ -410,7 +416,7 @@ def test_an_id_that_no_job_has_is_not_found(run, pond, command, number):
     assert len(result.stderr) < 400
 
 
-@pytest.mark.parametrize("number", ["x", "1.5", "9" * 5_000, "\x1b[31m", "١"])
+@pytest.mark.parametrize("number", ["x", "1.5", "9" * 5_000, "\x1b[31m", "\u0661"])
 def test_what_is_no_id_is_a_usage_error(run, pond, number):
     result = run("job", number)
     assert result.exit_code == Code.USAGE
@@ -538,7 +544,7 @@ def test_verify_and_reconcile_find_a_counter_that_was_bent_and_repair_mends_it(r
         ("ALTER TABLE millpond_event ADD COLUMN colour TEXT", "millpond_event"),
     ],
 )
-def test_doctor_names_what_is_missing_or_changed_in_the_schema_B28(run, pond, damage, name):
+def test_doctor_names_what_is_missing_or_changed_in_the_schema_b28(run, pond, damage, name):
     pond.close()
     with closing(sqlite3.connect("millpond.db")) as bent:
         bent.execute(damage)
@@ -548,7 +554,7 @@ def test_doctor_names_what_is_missing_or_changed_in_the_schema_B28(run, pond, da
     assert any(name in line for line in result.stdout.splitlines() if line.startswith("serious"))
 
 
-def test_doctor_shows_the_relaxed_mode_B04(run, pond, ask):
+def test_doctor_shows_the_relaxed_mode_b04(run, pond, ask):
     env = {"MILLPOND_SYNCHRONOUS": "normal"}
     result = run("doctor", env=env)
     assert result.exit_code == 0

@@ -64,7 +64,7 @@ def test_the_first_sentence_says_whether_all_is_well(now, said):
     assert verdict(now) == said
 
 
-def test_a_misspelt_queue_is_named_with_the_one_that_was_meant_B36():
+def test_a_misspelt_queue_is_named_with_the_one_that_was_meant_b36():
     worker = replace(WORKER, queues=("emails",))
     now = snapshot(workers=[worker], unserved_queues=[("emials", 1)])
     assert verdict(now) == "emials: 1 ready, 0 workers serve it (did you mean emails?)"

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from millpond.model import JobFilter
     from millpond.task.jobs import Attempt, Job
 
+LARGEST_ID = (1 << 63) - 1
+
 LOOK_EVERY_S = 0.25
 """How often `--follow` looks."""
 
@@ -60,11 +62,11 @@ def jobs(
 
 
 def _find(pond: Millpond, where: JobFilter, before: int | None, limit: int) -> list[Job]:
-    from dataclasses import asdict
+    from millpond.model import JobId
+    from millpond.task.jobs import Job
 
-    words = asdict(where)
-    words.pop("tenant")
-    return pond.jobs(**words, before=before, limit=limit)
+    start = None if before is None else JobId(min(before, LARGEST_ID))
+    return [Job.of(row) for row in pond.store.find(where, before=start, limit=limit)]
 
 
 def _further(
@@ -77,16 +79,18 @@ def _further(
     from millpond.model import JobFilter
     from millpond.store.upkeep import SCAN_ROWS
 
+    everything = JobFilter()
     if len(found) == limit:
-        return found[-1].id if pond.jobs(before=found[-1].id, limit=1) else None
-    if where == JobFilter() or where.operation_id is not None:
+        last = found[-1].id
+        return last if _find(pond, everything, last, 1) else None
+    if where == everything or where.operation_id is not None:
         return None
-    newest = pond.jobs(before=before, limit=1)
+    newest = _find(pond, everything, before, 1)
     if not newest or newest[0].id <= SCAN_ROWS:
         return None
     # Ids may have gaps, so the search came at least as far as this one.
     reached = newest[0].id - SCAN_ROWS + 1
-    return reached if pond.jobs(before=reached, limit=1) else None
+    return reached if _find(pond, everything, reached, 1) else None
 
 
 def _listed(job: Job) -> dict[str, Any]:
