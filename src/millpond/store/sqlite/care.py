@@ -152,9 +152,10 @@ def unregister(tx: Context, worker: WorkerId) -> None:
 
 def expire_unserved(tx: Context, limit: int) -> int:
     """Note which tasks are served; fail jobs whose task nobody has served for too long."""
-    tx.execute(SQL["note_served"], {"now": tx.now})
+    clock = {"now": tx.now, "mono": tx.mono, "domain": tx.domain}
+    tx.execute(SQL["note_served"], clock)
     failed = 0
-    for lane, task, served_at in tx.execute(SQL["unserved_lanes"], {"now": tx.now}).fetchall():
+    for lane, task, served_at in tx.execute(SQL["unserved_lanes"], clock).fetchall():
         before = tx.now - settings_of(tx, task).unknown_task_after_ms
         if served_at is not None and served_at > before:
             continue
@@ -210,9 +211,10 @@ def delete_jobs(tx: Context, ids: Collection[int]) -> None:
 
 def _forget_workers(tx: Context, window: int) -> None:
     """Forget workers that no kept history names; what silent ones served, after a day."""
-    before = tx.now - window - 7 * DAY_MS
-    forgotten = tx.execute(SQL["forget_workers"], {"before": before}).rowcount
-    tasks = tx.execute(SQL["drop_worker_tasks"], {"before": tx.now - DAY_MS}).rowcount
+    beating = {"domain": tx.domain, "since": tx.mono - DAY_MS}
+    long_ago = {**beating, "before": tx.now - window - 7 * DAY_MS}
+    forgotten = tx.execute(SQL["forget_workers"], long_ago).rowcount
+    tasks = tx.execute(SQL["drop_worker_tasks"], {**beating, "before": tx.now - DAY_MS}).rowcount
     if forgotten or tasks:
         tx.renew_names()
 
@@ -256,6 +258,22 @@ def mend(tx: Context) -> None:
         tx.execute(SQL["mend_tenant"], row)
     for kind, ref, _, n in tx.execute(SQL["recount_gates"]).fetchall():
         tx.execute(SQL["mend_gate"], {"kind": kind, "ref": ref, "n": n})
+        gates.bring_back_fitting(tx, (kind, ref))
+
+
+CHECKS = (
+    ("nowhere", "job {} stands nowhere"),
+    ("everywhere", "job {} stands in {} places at once ({})"),
+    ("homeless", "{1} names job {0}, which does not exist"),
+    ("wrong_place", "job {} waits at a place its row does not name"),
+    ("ownerless", "job {} is run by worker {}, which does not exist: nobody can take it back"),
+    ("charged_attempts", "job {} has used {} attempts, its history shows {}, the last is {}"),
+    ("completed_twice", "job {} was completed {} times"),
+    ("stuck", "job {} and {} more wait in lane {} for {} {}, which has room"),
+    ("stray_coalesce", "coalesce key {!r} of task {} is held by job {}, which does not wait"),
+    ("stray_key", "key {!r} of task {} is held for ever by job {}, which is not outstanding"),
+)
+"""Statements that find what may not be, each with what to say of a row."""
 
 
 def verify(execute: Callable[..., Any]) -> list[str]:
@@ -265,19 +283,8 @@ def verify(execute: Callable[..., Any]) -> list[str]:
         for row in execute("PRAGMA integrity_check(20)").fetchall()
         if row[0] != "ok"
     ]
-    for ident, n, places in execute(SQL["misplaced"]).fetchall():
-        where = f"in {n} places at once ({places})" if n else "nowhere"
-        wrong.append(f"job {ident} stands {where}")
-    for ident, place in execute(SQL["homeless"]).fetchall():
-        wrong.append(f"{place} names job {ident}, which does not exist")
-    for (ident,) in execute(SQL["wrong_lane"]).fetchall():
-        wrong.append(f"job {ident} waits at a place its row does not name")
-    for ident, used, highest, rows in execute(SQL["charged_attempts"]).fetchall():
-        wrong.append(
-            f"job {ident} has used {used} attempts, its history shows {rows}, the last {highest}"
-        )
-    for ident, n in execute(SQL["completed_twice"]).fetchall():
-        wrong.append(f"job {ident} was completed {n} times")
+    for name, words in CHECKS:
+        wrong += [words.format(*row) for row in execute(SQL[name]).fetchall()]
     wrong += [
         f"{d.what} of {d.which} says {d.counter}, a recount gives {d.counted}"
         for d in drift(execute)

@@ -65,8 +65,7 @@ def declare(tx: Context, gate: Gate, limit: int | None) -> None:
     if row[1] == limit:
         return
     tx.execute(SQL["declare_gate"], {**key, "max": limit})
-    n, in_force = tx.execute(SQL["find_gate"], key).fetchone()
-    bring_back(tx, gate, EVERYTHING if in_force is None else in_force - n)
+    bring_back_fitting(tx, gate)
 
 
 def occupy(tx: Context, gates: Iterable[Gate]) -> None:
@@ -90,6 +89,12 @@ def left_ready(tx: Context, lane: int, gates: Iterable[Gate]) -> None:
         row = tx.execute(SQL["find_gate"], {"kind": kind, "ref": ref}).fetchone()
         if row is None or has_room(*row):
             _return_heads(tx, (kind, ref), lane, 1)
+
+
+def bring_back_fitting(tx: Context, gate: Gate) -> None:
+    """Bring back as many as there is room for now, after the limit or its count has changed."""
+    n, limit = tx.execute(SQL["find_gate"], {"kind": gate[0], "ref": gate[1]}).fetchone()
+    bring_back(tx, gate, EVERYTHING if limit is None else limit - n)
 
 
 def bring_back(tx: Context, gate: Gate, places: int) -> None:

@@ -151,15 +151,23 @@ SELECT g.kind, g.ref, g.n, coalesce(t.n, 0) FROM millpond_gate g LEFT JOIN (
 -- name: mend_gate
 UPDATE millpond_gate SET n = :n WHERE kind = :kind AND ref = :ref;
 
--- name: misplaced
--- Jobs that stand nowhere, or in more than one place.
-SELECT j.id, count(p.place), group_concat(p.place, ' and ') FROM millpond_job j LEFT JOIN (
+-- name: nowhere
+SELECT j.id FROM millpond_job j LEFT JOIN (
     SELECT id, 'scheduled' AS place FROM millpond_scheduled
     UNION ALL SELECT id, 'ready' FROM millpond_ready
     UNION ALL SELECT id, 'blocked' FROM millpond_blocked
     UNION ALL SELECT id, 'running' FROM millpond_running
     UNION ALL SELECT id, 'final' FROM millpond_final) p ON p.id = j.id
- GROUP BY j.id HAVING count(p.place) <> 1 LIMIT 100;
+ WHERE p.id IS NULL LIMIT 100;
+
+-- name: everywhere
+SELECT p.id, count(*), group_concat(p.place, ' and ') FROM (
+    SELECT id, 'scheduled' AS place FROM millpond_scheduled
+    UNION ALL SELECT id, 'ready' FROM millpond_ready
+    UNION ALL SELECT id, 'blocked' FROM millpond_blocked
+    UNION ALL SELECT id, 'running' FROM millpond_running
+    UNION ALL SELECT id, 'final' FROM millpond_final) p
+ GROUP BY p.id HAVING count(*) > 1 LIMIT 100;
 
 -- name: homeless
 -- Places of jobs that do not exist.
@@ -171,24 +179,55 @@ SELECT p.id, p.place FROM (
     UNION ALL SELECT id, 'final' FROM millpond_final) p
  WHERE NOT EXISTS (SELECT 1 FROM millpond_job j WHERE j.id = p.id) LIMIT 100;
 
--- name: wrong_lane
+-- name: wrong_place
 -- Waiting jobs whose place does not say what their job row says.
-SELECT r.id FROM millpond_ready r JOIN millpond_job j ON j.id = r.id
-  LEFT JOIN millpond_again a ON a.id = r.id
+SELECT r.id FROM (SELECT id, lane, rank FROM millpond_ready
+    UNION ALL SELECT id, lane, rank FROM millpond_blocked) r
+  JOIN millpond_job j ON j.id = r.id LEFT JOIN millpond_again a ON a.id = r.id
  WHERE (r.lane, r.rank) IS NOT (coalesce(a.lane, j.lane), coalesce(a.rank, j.rank))
 UNION ALL
 SELECT s.id FROM millpond_scheduled s JOIN millpond_job j ON j.id = s.id
   LEFT JOIN millpond_again a ON a.id = s.id WHERE s.due IS NOT coalesce(a.due, j.first_due)
 LIMIT 100;
 
+-- name: ownerless
+SELECT r.id, r.worker FROM millpond_running r
+ WHERE NOT EXISTS (SELECT 1 FROM millpond_worker w WHERE w.id = r.worker) LIMIT 100;
+
 -- name: charged_attempts
--- What `again` says was used must be what the history holds.
-SELECT a.id, a.attempts, coalesce(max(t.number), 0), count(t.number) FROM millpond_again a
-  LEFT JOIN millpond_attempt t ON t.job = a.id
- WHERE NOT EXISTS (SELECT 1 FROM millpond_final f WHERE f.id = a.id)
- GROUP BY a.id HAVING a.attempts <> coalesce(max(t.number), 0) OR a.attempts <> count(t.number)
+-- What `again` says was used must be what the history holds, as long as the job is outstanding.
+SELECT j.id, coalesce(a.attempts, 0) AS used, count(t.number) AS shown, coalesce(max(t.number), 0)
+  FROM millpond_job j LEFT JOIN millpond_again a ON a.id = j.id
+  LEFT JOIN millpond_attempt t ON t.job = j.id
+ WHERE NOT EXISTS (SELECT 1 FROM millpond_final f WHERE f.id = j.id)
+ GROUP BY j.id HAVING used <> shown OR used <> coalesce(max(t.number), 0)
  LIMIT 100;
 
 -- name: completed_twice
 SELECT job, count(*) FROM millpond_attempt WHERE outcome = 'completed'
  GROUP BY job HAVING count(*) > 1 LIMIT 100;
+
+-- name: stuck
+-- A limit has room, jobs of a lane are set aside for it, and none of that lane has been brought
+-- back to take the room: nothing would ever wake them.
+SELECT min(b.id), count(*) - 1, b.lane, b.kind, b.ref
+  FROM millpond_blocked b LEFT JOIN millpond_gate g ON g.kind = b.kind AND g.ref = b.ref
+ WHERE g.max IS NULL OR g.n < g.max
+ GROUP BY b.lane, b.kind, b.ref HAVING NOT EXISTS (
+   SELECT 1 FROM millpond_ready r JOIN millpond_job j ON j.id = r.id
+     JOIN millpond_lane l ON l.id = r.lane
+    WHERE r.lane = b.lane AND ((b.kind = 'limit' AND j.limit_key = b.ref)
+      OR (b.kind = 'tenant' AND l.queue || '/' || j.tenant = b.ref)))
+ LIMIT 100;
+
+-- name: stray_coalesce
+-- A key held by a job that does not wait would swallow every request that joins it.
+SELECT c.key, c.task, c.job FROM millpond_coalesce c
+ WHERE NOT EXISTS (SELECT 1 FROM (SELECT id FROM millpond_scheduled
+    UNION ALL SELECT id FROM millpond_ready UNION ALL SELECT id FROM millpond_blocked) p
+   WHERE p.id = c.job) LIMIT 100;
+
+-- name: stray_key
+SELECT d.key, d.task, d.job FROM millpond_dedup d
+ WHERE d.expires_at IS NULL AND (EXISTS (SELECT 1 FROM millpond_final f WHERE f.id = d.job)
+   OR NOT EXISTS (SELECT 1 FROM millpond_job j WHERE j.id = d.job)) LIMIT 100;
