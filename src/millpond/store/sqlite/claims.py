@@ -26,7 +26,7 @@ FEW = 4
 """Up to this many rows single deletes are as fast as one set-based delete."""
 
 _encode = msgspec.json.encode
-_heads = msgspec.json.Decoder(list[tuple[int, int, int, int, int]]).decode
+_heads = msgspec.json.Decoder(list[tuple[int, int, tuple[int, int, int] | None]]).decode
 _rows = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 
 
@@ -89,18 +89,17 @@ def promote(tx: Context) -> tuple[bool, int | None]:
     return next_due is not None and next_due <= tx.now, next_due
 
 
-def served(
-    names: Any, wants: Sequence[Want], tasks: Collection[str]
-) -> dict[int, tuple[LaneName, tuple[int, ...]]]:
-    """Return lane → its name and the wants it may use, the most specific first.
+Open = tuple[LaneName, int, bool, tuple[int, ...]]
+"""A lane, its queue, whether it is strict, and the wants it may use, the most specific first."""
 
-    Kept with the names, as it changes only with them.
-    """
+
+def served(names: Any, wants: Sequence[Want], tasks: Collection[str]) -> dict[int, Open]:
+    """Return the lanes that a claim may take from; kept with the names they follow from."""
     key = ("served", tuple((w.queue, w.workload) for w in wants), frozenset(tasks))
     found = names.derived.get(key)
     if found is None:
         found = {
-            lane.id: (lane, seats)
+            lane.id: (lane, lane.queue.id, lane.workload.strict, seats)
             for lane in names.lanes.values()
             if lane.task in tasks
             and not lane.queue.paused
@@ -128,19 +127,15 @@ def _lanes(tx: Context, wants: Sequence[Want], tasks: Collection[str]) -> list[L
     meters = _meters(tx) if names.limits else None
     seats: dict[tuple[int, ...], tuple[Meter, ...]] = {}
     found = []
-    for row in _heads(tx.execute(SQL["heads"]).fetchone()[0]):
-        mine = open_to.get(row[0])
-        if mine is None:
+    for ident, n_ready, head in _heads(tx.execute(SQL["heads"]).fetchone()[0]):
+        mine = open_to.get(ident)
+        if mine is None or head is None:
             continue
-        name, at = mine
+        name, queue, strict, at = mine
         if at not in seats:
             seats[at] = tuple(slots[want] for want in at)
-        found.append(
-            Lane(
-                name.id, name.queue.id, name.workload.strict, row[2:], row[1], seats[at],
-                () if meters is None else meters(name),
-            )
-        )  # fmt: skip
+        own = () if meters is None else meters(name)
+        found.append(Lane(ident, queue, strict, head, n_ready, seats[at], own))
     return found
 
 

@@ -21,12 +21,11 @@ SELECT value->>2, value->>3, value->>1, value->>0 FROM json_each(:rows);
 
 -- name: heads
 -- The first ready job of every non-empty lane; the partial index holds just those lanes. One
--- row, so that the interpreter is given up once and not once a lane.
-SELECT json_group_array(json_array(l.id, l.n_ready, r.rank, r.id, r.due))
-  FROM millpond_lane l INDEXED BY millpond_lane_ready
-  CROSS JOIN millpond_ready r ON r.lane = l.id AND (r.rank, r.id) = (
-    SELECT h.rank, h.id FROM millpond_ready h WHERE h.lane = l.id ORDER BY h.rank, h.id LIMIT 1)
- WHERE l.n_ready > 0;
+-- seek a lane, and one row, so that the interpreter is given up once and not once a lane.
+SELECT json_group_array(json_array(l.id, l.n_ready, (
+    SELECT json_array(r.rank, r.id, r.due) FROM millpond_ready r
+     WHERE r.lane = l.id ORDER BY r.rank, r.id LIMIT 1)))
+  FROM millpond_lane l INDEXED BY millpond_lane_ready WHERE l.n_ready > 0;
 
 -- name: chunk
 SELECT rank, id, due FROM millpond_ready
