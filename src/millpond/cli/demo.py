@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -55,8 +55,8 @@ def demo(headless: bool, seconds: float | None, as_json: bool) -> None:
     live = sys.stdout.isatty() and not (headless or as_json)
     if not live and seconds is None:
         seconds = SECONDS
-    with _stoppable(), _audience(live=live, as_json=as_json) as audience:
-        summary = Story(audience, seconds=seconds).run()
+    with Stops() as stops, _audience(live=live, as_json=as_json) as audience:
+        summary = Story(audience, seconds=seconds, stopped=stops.asked).run()
     if as_json:
         print_json(summary.to_json())
     else:
@@ -64,26 +64,35 @@ def demo(headless: bool, seconds: float | None, as_json: bool) -> None:
     end(Code.OK if summary.good else Code.FAILED)
 
 
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """Make a closed terminal and SIGTERM end the demo as Ctrl-C does: it cleans up behind itself.
+class Stops:
+    """Takes Ctrl-C, SIGTERM and a closed terminal: the first is a wish, the second an order.
 
-    What was ignored when it started (`nohup`) stays ignored.
+    So the demo cleans up behind itself, whoever ends it. What was ignored when it started
+    (`nohup`) stays ignored.
     """
 
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise KeyboardInterrupt
+    def __init__(self) -> None:
+        self._asked = False
+        self._before: dict[int, Any] = {}
 
-    wanted = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in wanted}
-    for number in wanted:
-        if before[number] is not signal.SIG_IGN:
-            signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def asked(self) -> bool:
+        """Tell whether somebody wants it to end."""
+        return self._asked
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._heed)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _heed(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
 
 
 @contextlib.contextmanager

@@ -103,17 +103,17 @@ class Story:
         audience: Audience,
         *,
         seconds: float | None = None,
-        turn: Callable[[float], None] = time.sleep,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._audience = audience
         self._seconds = seconds
-        self._turn = turn
+        self._stopped = stopped
         self._load = Load()
         self._crash: Crash | None = None
         self._lost: set[int] = set()
 
     def run(self) -> Summary:
-        """Run until the time is over or somebody presses Ctrl-C; return what was seen."""
+        """Run until the time is over or somebody wants it to end; return what was seen."""
         with tempfile.TemporaryDirectory(prefix="millpond-demo-") as name:
             url = str(Path(name) / "demo.db")
             with Crew(Path(name), url) as crew, Millpond(config=StoreConfig(url=url)) as pond:
@@ -125,22 +125,21 @@ class Story:
             crew.start()
         self._wait_for_workers(crew, pond)
         started = time.monotonic()
-        try:
-            self._work(crew, pond, started)
-        except KeyboardInterrupt:
-            self._audience.tell("no more jobs are made; once more Ctrl-C ends at once")
+        self._work(crew, pond, started)
+        if self._stopped():
+            self._audience.tell("no more jobs are made; a second Ctrl-C ends at once")
         return self._end(crew, pond, started)
 
     def _wait_for_workers(self, crew: Crew, pond: Millpond) -> None:
         deadline = time.monotonic() + READY_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self._stopped():
             if sum(worker.live for worker in pond.store.workers()) >= WORKERS:
                 return
             crew.bury()
-            self._turn(TURN_S)
+            time.sleep(TURN_S)
 
     def _work(self, crew: Crew, pond: Millpond, started: float) -> None:
-        while True:
+        while not self._stopped():
             elapsed = time.monotonic() - started
             left = None if self._seconds is None else self._seconds - elapsed
             if left is not None and left <= 0:
@@ -149,7 +148,7 @@ class Story:
             self._supervise(crew)
             self._dramatise(crew, pond, elapsed)
             self._audience.see(pond.store.status(), left)
-            self._turn(TURN_S)
+            time.sleep(TURN_S)
 
     def _produce(self, pond: Millpond, elapsed: float) -> None:
         due = list(self._load.due(elapsed))
@@ -230,7 +229,7 @@ class Story:
             if self._crash is not None and self._crash.pid and self._crash.back_s is None:
                 self._watch(pond, self._crash)
             self._audience.see(pond.store.status(), 0.0)
-            self._turn(TURN_S)
+            time.sleep(TURN_S)
 
 
 def _holder(crew: Crew, job: Job) -> Worker | None:
