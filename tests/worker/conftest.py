@@ -33,6 +33,11 @@ log = LogConfig(level=given.pop("level", "debug"))
 sys.exit(run_worker(app, WorkerConfig(queues=queues, **given), log=log, **options))
 """
 
+SUBREAPER = """
+import ctypes
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+"""
+
 QUICK = {"beat_ms": None, "poll_ms": 200, "recover_ms": 300, "drain_ms": 5_000}
 
 
@@ -55,6 +60,7 @@ class Lab:
         self.monkeypatch = monkeypatch
         self.url = str(folder / "jobs.db")
         self.processes: list[Worker] = []
+        self.subreaper = False
         self._ponds: list[Millpond] = []
 
     def pond(self, clock: ManualClock | None = None, **options: Any) -> Millpond:
@@ -84,6 +90,7 @@ class Lab:
         app: str,
         *,
         faults: str = "",
+        env: dict[str, str] | None = None,
         once: bool = False,
         drain: bool = False,
         adopt: bool | None = None,
@@ -97,12 +104,13 @@ class Lab:
             **config,
         }
         log = self.folder / f"worker-{len(self.processes)}.log"
-        env = {**os.environ, "MILLPOND_FAULT": faults, "PYTHONUNBUFFERED": "1"}
+        main = SUBREAPER + MAIN if self.subreaper else MAIN
+        environ = {**os.environ, "MILLPOND_FAULT": faults, **(env or {})}
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-c", MAIN, json.dumps(given)],
+                [sys.executable, "-c", main, json.dumps(given)],
                 cwd=self.folder,
-                env=env,
+                env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -163,6 +171,7 @@ class Worker:
 
     def stop(self) -> str:
         """Drain; return the last line."""
+        wait_for(lambda: self.said("worker_started"), "the start of the worker")
         self.signal(signal.SIGTERM)
         assert self.wait() == 0, self.log()
         return self.log().strip().splitlines()[-1]

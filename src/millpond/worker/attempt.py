@@ -51,7 +51,7 @@ class Running:
             result = self.task.encode_result(value)
         except Exception as error:  # noqa: BLE001  an annotation's own code may raise anything
             reason = BAD_RESULT if isinstance(error, MillpondError) else f"{BAD_RESULT}: {error!r}"
-            return self._ended(clock, End.FAIL, error=error, reason=safe_message(reason))
+            return self._ended(clock, End.FAIL, error=error, reason=reason)
         return Outcome(
             self.claim.token.claim,
             End.COMPLETED,
@@ -101,7 +101,7 @@ class Running:
             self.started_at,
             clock.now(),
             ran_us,
-            reason=reason,
+            reason=None if reason is None else safe_message(reason),
             delay_ms=delay,
             trouble=None if error is None else describe(error, self.claim.task),
         )

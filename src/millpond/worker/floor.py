@@ -55,10 +55,11 @@ class Floor:
         """Take claimed jobs in; while stopping they go straight back."""
         holdings = self._shared.holdings
         taken = [holdings.add(claim, self._group(claim)) for claim in claims]
-        if taken:
-            journal.claimed(taken)
         if self._shared.stopping:
+            # The claim was under way when the signal came: nothing of it starts here.
             self.release_waiting()
+        elif taken:
+            journal.claimed(taken)
 
     def feed(self) -> None:
         """Feed what waits as far as runners may take it."""

@@ -87,9 +87,9 @@ class Holdings:
             line.clear()
         return taken
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> frozenset[Token]:
         """Name all that is held, for a beat."""
-        return [held.claim.token for held in self.all.values()]
+        return frozenset(held.claim.token for held in self.all.values())
 
     @property
     def shortest_lease_ms(self) -> int | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -154,7 +155,7 @@ class RunnerPipe:
     """The runner's end of a socket pair: one thread reads, another sends what gathers.
 
     The sender takes all that waits at once, so batches form while it is busy and a lone
-    outcome is sent at once. `broken` is called when the keeper is gone.
+    outcome is sent at once. `broken` is called when nothing can be sent any more.
     """
 
     def __init__(self, sock: socket.socket, broken: Callable[[], None]) -> None:
@@ -195,13 +196,16 @@ class RunnerPipe:
 
     def _send(self) -> None:
         encode = msgspec.msgpack.Encoder().encode
-        while batch := self._take():
-            body = encode(batch)
-            try:
+        try:
+            while batch := self._take():
+                body = encode(batch)
                 self._sock.sendall(_LENGTH.pack(len(body)) + body)
-            except OSError:
-                self._broken()
-                return
+        except OSError:
+            self._broken()
+        except BaseException:  # noqa: BLE001  reported, and the process ends
+            # A runner that works and cannot tell would be worse than one that ends.
+            traceback.print_exc()
+            self._broken()
 
     def _take(self) -> list[ToKeeper]:
         with self._news:

@@ -16,6 +16,7 @@ import fcntl
 import mmap
 import os
 import struct
+import time
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +31,10 @@ _MOMENT = struct.Struct("<q")
 _STARTED_AT = 16
 _STATE = 24
 _MOST = 1 << 20
+
+_LOOKS = 3
+_LOOK_AGAIN_S = 0.001
+"""Another keeper may be reading the same marks, which takes far less than this."""
 
 
 class Stage(IntEnum):
@@ -141,18 +146,15 @@ def read(path: str) -> dict[Token, Mark] | None:
     A job that is not in them was never fed. None, when the file is gone or broken, belongs
     to somebody else, or its keeper or a runner still lives: count every job as started then.
     """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as memory:
-            return dict(_entries(memory, _capacity(memory)))
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(fd)
+    for _ in range(_LOOKS):
+        try:
+            whole = _copied(path)
+            return dict(_entries(whole, _capacity(whole)))
+        except BlockingIOError:
+            time.sleep(_LOOK_AGAIN_S)
+        except (OSError, ValueError):
+            return None
+    return None
 
 
 def remove(path: str) -> None:
@@ -161,7 +163,16 @@ def remove(path: str) -> None:
         Path(path).unlink()
 
 
-def _entries(memory: mmap.mmap, capacity: int) -> list[tuple[Token, Mark]]:
+def _copied(path: str) -> bytes:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.pread(fd, os.fstat(fd).st_size, 0)
+    finally:
+        os.close(fd)
+
+
+def _entries(memory: bytes, capacity: int) -> list[tuple[Token, Mark]]:
     found = []
     for place in range(capacity):
         mark = _mark(memory, place)
@@ -171,13 +182,13 @@ def _entries(memory: mmap.mmap, capacity: int) -> list[tuple[Token, Mark]]:
     return found
 
 
-def _mark(memory: mmap.mmap, place: int) -> Mark:
+def _mark(memory: mmap.mmap | bytes, place: int) -> Mark:
     _, _, started_at, state = _ENTRY.unpack_from(memory, _HEADER.size + place * _ENTRY.size)
     stage = Stage(state)
     return Mark(stage, started_at if stage >= Stage.STARTED else None)
 
 
-def _capacity(memory: mmap.mmap) -> int:
+def _capacity(memory: mmap.mmap | bytes) -> int:
     if len(memory) < _HEADER.size:
         msg = "no marks: the file is shorter than its header"
         raise ValueError(msg)

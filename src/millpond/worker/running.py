@@ -67,7 +67,7 @@ def _work(
         return EmbeddedWorker(_load(app), settings).run(until)
     bell = Bell()
     sys.setswitchinterval(SWITCH_S)
-    with Signals(bell) as signals:
+    with Signals(bell, children=True) as signals:
         keeper = Keeper(
             ProcessForm(app, log),
             settings,

@@ -16,14 +16,17 @@ _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
-    """Counts requests to stop while it is entered; each of them, and a child's end, rings.
+    """Counts requests to stop while it is entered; each of them rings.
+
+    With `children` the end of a child process rings as well.
 
     A signal that was ignored when the process started (`nohup`, a background job) stays
     ignored. Enter it in the main thread only.
     """
 
-    def __init__(self, bell: Bell) -> None:
+    def __init__(self, bell: Bell, *, children: bool = False) -> None:
         self._bell = bell
+        self._children = children
         self._before: dict[int, Any] = {}
         self._wakeup = -1
         self.stops = 0
@@ -33,7 +36,8 @@ class Signals:
         for number in _STOPS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._stop)
-        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._child)
+        if self._children:
+            self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._child)
         self._wakeup = signal.set_wakeup_fd(self._bell.signal_fd, warn_on_full_buffer=False)
         return self
 
