@@ -320,7 +320,11 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs a list shows; every field narrows, None does not."""
+    """Which jobs are meant; every field narrows, None does not.
+
+    `error` is a part of the last error, or of the reason where there is none, in any case of
+    letters. The moments include the jobs of that very millisecond.
+    """
 
     state: State | None = None
     queue: str | None = None
@@ -331,6 +335,11 @@ class JobFilter:
     operation_id: str | None = None
     reason: str | None = None
     fingerprint: str | None = None
+    error: str | None = None
+    created_after: int | None = None
+    created_before: int | None = None
+    finished_after: int | None = None
+    finished_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,10 +420,113 @@ class TransactionFigures:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What one purge batch deleted; `more` when the batch was full."""
+    """What one purge batch deleted; `more` when the batch was full.
+
+    `held_us` is how long its statements held the write lock, in microseconds.
+    """
 
     jobs: int
     more: bool
+    held_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """A final job to put back, with what is to change; None leaves it.
+
+    `attempts` is how many more it gets (None: as many as it was enqueued with). At most one
+    of `due_at` and `delay_ms` is set, as in a JobSpec.
+    """
+
+    job_id: JobId
+    payload: bytes | None = None
+    attempts: int | None = None
+    due_at: int | None = None
+    delay_ms: int = 0
+    operation_id: str | None = None
+
+
+class Acted(NamedTuple):
+    """What became of one job of a batch: `found` is the state before, None when it was not there.
+
+    Not `done` means that it was left as it is: it was not there, its state did not allow it,
+    or it became final after the batch's set was pinned.
+    """
+
+    job_id: JobId
+    found: State | None
+    done: bool
+    operation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActedBatch:
+    """What became of the jobs of a batch, in order, and how long it held the write lock."""
+
+    jobs: tuple[Acted, ...]
+    held_us: int = 0
+
+
+class Pin(NamedTuple):
+    """Keeps a set of jobs from growing: ids up to `max_id`, ended no later than `ended_by`."""
+
+    max_id: int
+    ended_by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One step of a search: jobs that fit, in its order, and where to look on (None: the end)."""
+
+    ids: tuple[JobId, ...]
+    after: tuple[int | str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failed jobs of one task that failed alike; `samples` are ids, the newest first.
+
+    `error_type`, `message` and `reason` are those of the newest.
+    """
+
+    fingerprint: str | None
+    task: str
+    queues: tuple[str, ...]
+    count: int
+    first_at: int
+    last_at: int
+    samples: tuple[JobId, ...]
+    error_type: str | None
+    message: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroups:
+    """The failed jobs by kind of error, the largest group first.
+
+    `counted` jobs were looked at, the newest ones; not `complete` means that there are older
+    ones beside. `more` groups were left out, the smallest.
+    """
+
+    groups: tuple[FailureGroup, ...]
+    counted: int
+    complete: bool
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """What somebody did, to which job or queue, and why; `before` and `after` are JSON."""
+
+    id: int
+    at: int
+    who: str | None
+    what: str
+    which: str | None
+    note: str | None
+    before: str | None
+    after: str | None
 
 
 Dice = Callable[[], float]

@@ -7,7 +7,7 @@ connection that belongs to an application.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -61,7 +61,7 @@ def enqueue(tx: Context, specs: Sequence[JobSpec]) -> list[Admission]:
         for at, spec in enumerate(specs):
             plan.answers.append(_admit(tx, plan, spec, first + at, operations[at]))
     if plan.rows:
-        _decide(tx, plan)
+        decide(tx, plan.jobs, plan.bytes)
         _insert(tx, plan)
         _count(tx, plan)
     return [answer for answer in plan.answers if answer is not None]
@@ -131,7 +131,7 @@ def _existing(tx: Context, plan: _Plan, lane: LaneName, spec: JobSpec) -> Admiss
 
 
 def _flush(tx: Context, plan: _Plan) -> None:
-    _decide(tx, plan)
+    decide(tx, plan.jobs, plan.bytes)
     _insert(tx, plan)
     _count(tx, plan)
     for part in (
@@ -214,10 +214,13 @@ def _keep_key(tx: Context, lane: LaneName, spec: JobSpec, ident: int, operation:
     tx.execute(SQL["put_dedup"], row)
 
 
-def _decide(tx: Context, plan: _Plan) -> None:
-    """Ask the policy, on counters that nobody else can move before our commit."""
-    for workload, jobs in plan.jobs.items():
-        wanted = admission.Wanted(jobs, plan.bytes[workload])
+def decide(tx: Context, jobs: Mapping[int, int], size: Mapping[int, int]) -> None:
+    """Ask the policy for room, by workload, on counters that nobody else can move before we commit.
+
+    Raises what admission refuses with; nothing was written then.
+    """
+    for workload, count in jobs.items():
+        wanted = admission.Wanted(count, size[workload])
         row = tx.execute(SQL["read_capacity"], {"workload": workload}).fetchone()
         admission.decide(wanted, admission.Capacity(*row))
 

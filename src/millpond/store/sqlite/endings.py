@@ -33,6 +33,7 @@ from millpond.model import (
 )
 from millpond.policy.backoff import delay_ms
 from millpond.policy.ending import Ending, Held, ending, failure_reason
+from millpond.policy.fingerprint import fingerprint
 from millpond.store.sqlite import gates
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context
@@ -79,6 +80,7 @@ class _Endings:
         self.tracebacks: list[tuple[int, int, str]] = []
         self.finals: list[tuple[Any, ...]] = []
         self.results: list[tuple[Any, ...]] = []
+        self.stale: list[tuple[int]] = []
         self.again: list[tuple[int, ...]] = []
         self.ready: list[tuple[int, int, int, int]] = []
         self.scheduled: list[tuple[int, int]] = []
@@ -127,7 +129,7 @@ class _Endings:
         lane = self.tx.names.lanes[row.lane]
         self.finals.append(
             (row.id, fate.state, self.tx.now, lane.queue.id, lane.task_id, _clean(reason),
-             _clean(said.fingerprint))
+             _kind(lane.task, fate, said, reason))
         )  # fmt: skip
         self.counts[row.lane][fate.state] += 1
         self.freed[lane.workload.id] += 1
@@ -142,6 +144,9 @@ class _Endings:
         if fate.state is State.COMPLETED and said.result is not None:
             expires = tx.now + said.result_ttl_ms
             self.results.append((row.id, row.operation_id, lane.task_id, said.result, expires))
+        elif fate.state is State.COMPLETED and row.attempts:
+            # What an earlier run returned, before a requeue, is not what this one did.
+            self.stale.append((row.id,))
         return Settled(held=True, state=fate.state)
 
     def _back(self, row: Row, fate: Ending, delay: int) -> Settled:
@@ -188,6 +193,7 @@ class _Endings:
         execute, many = self.tx.execute, self.tx.executemany
         for name, rows in (
             ("add_traceback", self.tracebacks),
+            ("drop_result", self.stale),
             ("add_result", self.results),
             ("put_again", self.again),
             ("add_ready", self.ready),
@@ -240,6 +246,13 @@ _BACK = {
     AttemptOutcome.LEASE_LOST: "retried",
     AttemptOutcome.CRASHED: "retried",
 }
+
+
+def _kind(task: str, fate: Ending, said: Settlement, reason: str | None) -> str | None:
+    """Return the kind of error: every failed job has one, also where no handler raised."""
+    if said.fingerprint is not None or fate.state is not State.FAILED:
+        return _clean(said.fingerprint)
+    return fingerprint(task, said.error_type or "", said.message or reason or "", "")
 
 
 def _clean(value: str | None) -> str | None:

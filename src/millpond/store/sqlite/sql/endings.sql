@@ -43,6 +43,9 @@ SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->
 INSERT OR REPLACE INTO millpond_result (job, operation_id, task, body, expires_at)
 VALUES (?1, ?2, ?3, ?4, ?5);
 
+-- name: drop_result
+DELETE FROM millpond_result WHERE job = ?1;
+
 -- name: put_again
 INSERT INTO millpond_again (id, lane, due, rank, attempts, crashes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT (id) DO UPDATE SET lane = excluded.lane, due = excluded.due, rank = excluded.rank,
