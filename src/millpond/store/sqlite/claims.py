@@ -26,8 +26,8 @@ FEW = 4
 """Up to this many rows single deletes are as fast as one set-based delete."""
 
 _encode = msgspec.json.encode
-_heads = msgspec.json.Decoder(list[tuple[int, int, tuple[int, int, int] | None]]).decode
-_rows = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
+_heads = msgspec.json.Decoder(list[tuple[int, int, int, int, int]]).decode
+_chunks = msgspec.json.Decoder(list[list[tuple[int, int, int]]]).decode
 
 
 def claim(
@@ -127,15 +127,15 @@ def _lanes(tx: Context, wants: Sequence[Want], tasks: Collection[str]) -> list[L
     meters = _meters(tx) if names.limits else None
     seats: dict[tuple[int, ...], tuple[Meter, ...]] = {}
     found = []
-    for ident, n_ready, head in _heads(tx.execute(SQL["heads"]).fetchone()[0]):
-        mine = open_to.get(ident)
-        if mine is None or head is None:
+    for row in _heads(tx.execute(SQL["heads"]).fetchone()[0]):
+        mine = open_to.get(row[0])
+        if mine is None:
             continue
         name, queue, strict, at = mine
         if at not in seats:
             seats[at] = tuple(slots[want] for want in at)
         own = () if meters is None else meters(name)
-        found.append(Lane(ident, queue, strict, head, n_ready, seats[at], own))
+        found.append(Lane(row[0], queue, strict, row[2:], row[1], seats[at], own))
     return found
 
 
@@ -176,12 +176,16 @@ def _feed(tx: Context, picker: Picker, hungry: list[Lane]) -> None:
         picker.feed(lane, rows)
         return
     limit = picker.missing // len(hungry) + 2
-    start = -(1 << 63)
-    asked = [[lane.id, *(lane.last or (start, 0))] for lane in hungry]
-    by_id = {lane.id: lane for lane in hungry}
-    param = {"lanes": _encode(asked).decode(), "limit": limit}
-    for ident, rows in tx.execute(SQL["chunks"], param):
-        picker.feed(by_id[ident], _rows(rows))
+    asked: list[Any]
+    if all(lane.last is None for lane in hungry):
+        statement, asked = SQL["chunks_first"], [lane.id for lane in hungry]
+    else:
+        start = -(1 << 63)
+        statement = SQL["chunks"]
+        asked = [[lane.id, *(lane.last or (start, 0))] for lane in hungry]
+    found = tx.execute(statement, {"lanes": _encode(asked).decode(), "limit": limit}).fetchone()
+    for lane, rows in zip(hungry, _chunks(found[0]), strict=True):
+        picker.feed(lane, rows)
 
 
 class _Limits:

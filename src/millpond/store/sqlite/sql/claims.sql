@@ -21,10 +21,11 @@ SELECT value->>2, value->>3, value->>1, value->>0 FROM json_each(:rows);
 
 -- name: heads
 -- The first ready job of every non-empty lane; the partial index holds just those lanes. One
--- seek a lane, and one row, so that the interpreter is given up once and not once a lane.
-SELECT json_group_array(json_array(l.id, l.n_ready, (
-    SELECT json_array(r.rank, r.id, r.due) FROM millpond_ready r
-     WHERE r.lane = l.id ORDER BY r.rank, r.id LIMIT 1)))
+-- seek a lane, and one row, so that the interpreter is given up once and not once a lane. The
+-- arrays are joined as text, because what is known to be JSON within a subquery is not outside.
+SELECT '[' || coalesce(group_concat((
+    SELECT json_array(r.lane, l.n_ready, r.rank, r.id, r.due) FROM millpond_ready r
+     WHERE r.lane = l.id ORDER BY r.rank, r.id LIMIT 1)), '') || ']'
   FROM millpond_lane l INDEXED BY millpond_lane_ready WHERE l.n_ready > 0;
 
 -- name: chunk
@@ -35,11 +36,18 @@ SELECT rank, id, due FROM millpond_ready
 SELECT rank, id, due FROM millpond_ready WHERE lane = :lane ORDER BY rank, id LIMIT :limit;
 
 -- name: chunks
--- The next :limit rows of several lanes in one statement: one prepare and one step a lane.
-SELECT e.value->>0, (SELECT json_group_array(json_array(rank, id, due)) FROM (
+-- The next :limit rows of several lanes, given as [lane, rank, id], in one statement and one row.
+SELECT '[' || group_concat((SELECT json_group_array(json_array(rank, id, due)) FROM (
     SELECT r.rank, r.id, r.due FROM millpond_ready r
      WHERE r.lane = e.value->>0 AND (r.rank, r.id) > (e.value->>1, e.value->>2)
-     ORDER BY r.rank, r.id LIMIT :limit))
+     ORDER BY r.rank, r.id LIMIT :limit))) || ']'
+  FROM json_each(:lanes) e;
+
+-- name: chunks_first
+-- The first :limit rows of several lanes.
+SELECT '[' || group_concat((SELECT json_group_array(json_array(rank, id, due)) FROM (
+    SELECT r.rank, r.id, r.due FROM millpond_ready r
+     WHERE r.lane = e.value ORDER BY r.rank, r.id LIMIT :limit))) || ']'
   FROM json_each(:lanes) e;
 
 -- name: limits_of
@@ -81,9 +89,9 @@ UPDATE millpond_lane SET n_ready = n_ready - :n, n_running = n_running + :n,
   total_claimed = total_claimed + :n WHERE id = :lane;
 
 -- name: count_claimed_many
-UPDATE millpond_lane SET n_ready = n_ready - (c.value->>1), n_running = n_running + (c.value->>1),
-  total_claimed = total_claimed + (c.value->>1)
-  FROM json_each(:counts) c WHERE millpond_lane.id = c.value->>0;
+UPDATE millpond_lane SET n_ready = n_ready - (e.value->>1), n_running = n_running + (e.value->>1),
+  total_claimed = total_claimed + (e.value->>1)
+  FROM json_each(:counts) e WHERE millpond_lane.id = e.value->>0;
 
 -- name: drop_coalesce
 DELETE FROM millpond_coalesce WHERE queue = :queue AND task = :task AND key = :key AND job = :job;
