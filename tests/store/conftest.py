@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.store.kit import Bench, Dice, closing
 
 from millpond.clock import ManualClock
 from millpond.store import open_store
 from millpond.store.protocol import Store
-from tests.store.kit import Bench, Dice, closing
 
 ENGINES: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: ":memory:",

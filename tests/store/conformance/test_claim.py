@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.store.kit import Bench, ids, spec, specs
 
 from millpond.config import QueueSettings, WorkloadSettings
-from millpond.errors import StoreError
-from millpond.model import State, Want, WorkerId
-from tests.store.kit import Bench, ids, spec, specs
+from millpond.model import AttemptOutcome, State, Want, WorkerId
 
 
 def test_a_claimed_job_is_running_under_a_fresh_token(bench: Bench):
@@ -151,7 +150,9 @@ def test_a_workload_never_runs_more_than_it_may(bench: Bench):
     workloads = (WorkloadSettings("w", running=1),)
     bench.store.put_queue(QueueSettings("default", running=3, workloads=workloads)).result()
     keeper = bench.keeper("a", "b")
-    bench.put(*specs(4, task="a", workload="w"), *specs(4, task="b", workload="w"), *specs(9, task="a"))
+    bench.put(
+        *specs(4, task="a", workload="w"), *specs(4, task="b", workload="w"), *specs(9, task="a")
+    )
     assert sorted(c.workload for c in keeper.claim(9)) == ["default", "default", "w"]
 
 
@@ -159,8 +160,6 @@ def test_running_limits_count_lanes_of_later_attempts_too(bench: Bench):
     bench.store.put_queue(QueueSettings("default", running=1)).result()
     keeper = bench.keeper()
     bench.put(*specs(2))
-    from millpond.model import AttemptOutcome
-
     keeper.end(keeper.one(), AttemptOutcome.RETRIED)
     assert len(keeper.claim(9)) == 1
     assert keeper.claim(9) == []
@@ -185,27 +184,6 @@ def test_a_worker_that_is_not_registered_gets_nothing(bench: Bench):
     keeper, job = bench.keeper(), bench.job()
     bench.store.unregister(keeper.id).result()
     for worker in (keeper.id, WorkerId(999)):
-        ticket = bench.store.claim(worker, [Want(1)], ["mail"], 1)
-        try:
-            assert ticket.result().claims == []
-        except StoreError:
-            pass
+        assert bench.store.claim(worker, [Want(1)], ["mail"], 1).result().claims == []
     assert bench.state(job) is State.READY
     assert bench.keeper().one().token.job_id == job
-
-
-def test_a_worker_whose_clock_was_set_loses_its_row_but_never_a_job(bench: Bench):
-    """A device that boots in 1970 and is told the time looks dead for a moment."""
-    keeper, job = bench.keeper(), bench.job()
-    bench.clock.jump(20 * 365 * 86_400)
-    bench.store.purge(completed_ms=1, failed_ms=1, cancelled_ms=1, limit=1).result()
-    try:
-        keeper.claim()
-    except StoreError:
-        pass
-    if not keeper.beat().registered:
-        keeper = bench.keeper()
-        assert bench.state(job) is State.READY
-    bench.clock.advance(120)
-    bench.store.recover(limit=10).result()
-    assert bench.state(job) in {State.READY, State.SCHEDULED}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.store.kit import Bench, ids, spec, specs
 
 from millpond.model import State
-from tests.store.kit import Bench, ids, spec, specs
 
 
 def test_a_job_is_ready_at_its_millisecond_and_not_before(bench: Bench):

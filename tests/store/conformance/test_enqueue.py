@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.store.kit import Bench, ids, spec, specs
 
 from millpond.errors import StoreError
 from millpond.model import State
-from tests.store.kit import Bench, ids, spec, specs
 
 
 def test_every_field_comes_back_by_get(bench: Bench):
@@ -17,10 +17,20 @@ def test_every_field_comes_back_by_get(bench: Bench):
     )  # fmt: skip
     (answer,) = bench.store.enqueue([given]).result()
     row = bench.row(answer.job_id)
-    for name in (
-        "task queue workload payload priority max_attempts operation_id key coalesce_key "
-        "limit_key tenant meta"
-    ).split():
+    for name in [
+        "task",
+        "queue",
+        "workload",
+        "payload",
+        "priority",
+        "max_attempts",
+        "operation_id",
+        "key",
+        "coalesce_key",
+        "limit_key",
+        "tenant",
+        "meta",
+    ]:
         assert getattr(row, name) == getattr(given, name), name
     assert (answer.answer, answer.operation_id) == ("admitted", "op-1")
     assert (row.state, row.attempts, row.crashes, row.lease) == (State.READY, 0, 0, None)

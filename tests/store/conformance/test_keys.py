@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.store.kit import LEASE_MS, Bench, ids, spec, specs
 
 from millpond.model import AttemptOutcome, State
-from tests.store.kit import LEASE_MS, Bench, ids, spec, specs
 
 OUT = AttemptOutcome
 DAY_MS = 86_400_000

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.store.kit import LEASE_MS, Bench, ids, spec, specs
 
 from millpond.model import AttemptOutcome, Observation, State, Token
-from tests.store.kit import LEASE_MS, Bench, ids, spec, specs
 
 OUT = AttemptOutcome
 
@@ -149,7 +149,7 @@ def test_a_recovery_that_comes_late_finds_only_what_is_still_expired(bench: Benc
 def test_expired_jobs_that_never_started_are_released_uncharged(bench: Bench):
     keeper = bench.keeper()
     first, second = bench.put(*specs(2, max_attempts=1))
-    one, two = keeper.claim(2)
+    one, _ = keeper.claim(2)
     bench.clock.advance(ms=LEASE_MS)
     got = bench.store.recover(limit=10, unstarted=[one.token, Token(first, 999)]).result()
     assert (got.released, got.failed) == (1, 1)

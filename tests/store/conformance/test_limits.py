@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.store.kit import LEASE_MS, Bench, Keeper, ids, spec, specs
 
 from millpond.model import AttemptOutcome, State, Token, Want
-from tests.store.kit import LEASE_MS, Bench, Keeper, ids, spec, specs
 
 OUT = AttemptOutcome
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.store.kit import LEASE_MS, TASK, Bench, specs
 
 from millpond.config import TaskSettings
 from millpond.model import AttemptOutcome, Settled, Settlement, State, Token
 from millpond.policy.backoff import Backoff
-from tests.store.kit import LEASE_MS, TASK, Bench, specs
 
 OUT = AttemptOutcome
 REFUSED = Settled(held=False, state=None)
