@@ -10,6 +10,7 @@ import pytest
 from tests.api.hand import Hand, steady
 
 from millpond import Backoff, BadConfig, BadPayload, Context, Fail, Millpond, Snooze, Task
+from millpond.model import Want
 from millpond.policy.retry import FailNow, RetryLater, SnoozeUntil
 
 
@@ -135,10 +136,22 @@ def test_the_registry_shows_the_tasks_and_cannot_be_changed(pond: Millpond) -> N
         pond.registry["x"] = export  # type: ignore[index]
 
 
-@pytest.mark.parametrize("option", ["resource", "running", "lossless"])
+@pytest.mark.parametrize("option", ["resource", "lossless"])
 def test_what_later_versions_have_is_refused_and_not_ignored(pond: Millpond, option: str) -> None:
     with pytest.raises(BadConfig, match="not available yet"):
         pond.task(**{option: 1})  # type: ignore[call-overload]
+
+
+def test_a_task_can_be_held_to_a_number_of_running_jobs(pond: Millpond) -> None:
+    @pond.task(running=1)
+    def export() -> None: ...
+
+    first = export.enqueue()
+    export.enqueue()
+    assert Hand(pond).claim().token.job_id == first.id
+    assert pond.store.claim(Hand(pond).number, [Want(5)], {"export"}, 5).result().claims == []
+    with pytest.raises(BadConfig, match="running"):
+        pond.task(running=0, name="other")(lambda: None)
 
 
 def test_process_isolation_is_refused_and_not_ignored(pond: Millpond) -> None:

@@ -21,7 +21,6 @@ Kinds = type[BaseException] | Collection[type[BaseException]]
 
 _LATER = {
     "resource": "limits of outside resources",
-    "running": "limits on the running jobs of a task (use limit_key= and limit= when enqueueing)",
     "lossless": "guards against combining jobs",
 }
 _LENGTHS = {
@@ -32,7 +31,7 @@ _LENGTHS = {
     "max_age": "max_age_ms",
     "unknown_task_after": "unknown_task_after_ms",
 }
-_AS_GIVEN = ("queue", "workload", "priority", "max_attempts", "retry", "isolation")
+_AS_GIVEN = ("queue", "workload", "priority", "max_attempts", "retry", "isolation", "running")
 _RULES = ("retry_on", "fail_on", "on")
 _KNOWN = ("name", *_AS_GIVEN, *_LENGTHS, *_RULES)
 
@@ -44,6 +43,7 @@ class TaskOptions(TypedDict, total=False):
     timeout. `retry_on` names the exceptions that are worth another attempt (then all others
     are permanent), `fail_on` those that never are, and `on` what to do for each: "retry",
     "fail", "complete", a Snooze, a Retry, a Fail, or a callable that returns one of these.
+    `running` is how many jobs of the task may run at once, over all workers and queues.
     """
 
     name: str
@@ -62,6 +62,7 @@ class TaskOptions(TypedDict, total=False):
     max_age: float | str | timedelta
     unknown_task_after: float | str | timedelta
     isolation: Literal["thread"]
+    running: int | None
 
 
 class Registrar(Protocol):

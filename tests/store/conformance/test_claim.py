@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.store.kit import Bench, ids, spec, specs
 
-from millpond.config import QueueSettings, WorkloadSettings
+from millpond.config import QueueSettings, TaskSettings, WorkloadSettings
 from millpond.model import AttemptOutcome, State, Want, WorkerId
 
 
@@ -154,6 +154,17 @@ def test_a_workload_never_runs_more_than_it_may(bench: Bench):
         *specs(4, task="a", workload="w"), *specs(4, task="b", workload="w"), *specs(9, task="a")
     )
     assert sorted(c.workload for c in keeper.claim(9)) == ["default", "default", "w"]
+
+
+def test_a_task_runs_no_more_than_it_may_in_all_queues_together(bench: Bench):
+    bench.store.put_tasks([TaskSettings("mail", running=2), TaskSettings("other")]).result()
+    bench.put(*specs(3), *specs(3, queue="second"), spec(task="other"))
+    keeper = bench.keeper("mail", "other")
+    first = keeper.claim(9)
+    assert sorted(claim.task for claim in first) == ["mail", "mail", "other"]
+    assert keeper.claim(9) == []
+    keeper.complete(next(claim for claim in first if claim.task == "mail"))
+    assert len(keeper.claim(9)) == 1
 
 
 def test_running_limits_count_lanes_of_later_attempts_too(bench: Bench):

@@ -140,17 +140,19 @@ def _lanes(tx: Context, wants: Sequence[Want], tasks: Collection[str]) -> list[L
 
 
 def _meters(tx: Context) -> Any:
-    """Return a function lane → the meters of its queue and workload, from lanes' own counts."""
+    """Return a function lane → the meters of its queue, workload and task, by lanes' counts."""
     used: Counter[tuple[str, int]] = Counter()
-    for queue, workload, _, n in tx.execute(SQL["running_counts"]).fetchall():
+    for queue, workload, task, n in tx.execute(SQL["running_counts"]).fetchall():
         used["queue", queue] += n
         used["workload", workload] += n
+        used["task", task] += n
     meters: dict[tuple[str, int], Meter] = {}
 
     def of(lane: LaneName) -> tuple[Meter, ...]:
         pairs = (
             (("queue", lane.queue.id), lane.queue.max_running),
             (("workload", lane.workload.id), lane.workload.max_running),
+            (("task", lane.task_id), tx.names.task_running.get(lane.task_id)),
         )
         return tuple(
             meters.setdefault(key, Meter(most - used[key]))

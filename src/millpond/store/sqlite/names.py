@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from millpond.errors import StoreClosed
 from millpond.store.sqlite.named import SQL
 
@@ -71,6 +73,7 @@ class Names:
     wake: dict[int, list[tuple[str, int, int]]] = field(default_factory=dict)
     gates: bool = False
     limits: bool = False
+    task_running: dict[int, int] = field(default_factory=dict)
     derived: dict[Any, Any] = field(default_factory=dict)
     """What others compute from these names and may keep as long as they hold."""
 
@@ -107,10 +110,26 @@ def load(execute: Execute, generation: int) -> Names:
     for task, path, beat_at, interval_ms in execute(SQL["wake_paths"]).fetchall():
         names.wake.setdefault(task, []).append((text(path), beat_at, interval_ms))
     names.gates = bool(execute(SQL["any_gate"]).fetchone()[0])
-    names.limits = any(q.max_running is not None for q in names.queues.values()) or any(
-        w.max_running is not None for w in names.workloads.values()
+    names.task_running = {
+        ident: most
+        for ident, settings in names.settings.items()
+        if settings is not None and (most := _running(settings).running) is not None
+    }
+    names.limits = (
+        bool(names.task_running)
+        or any(q.max_running is not None for q in names.queues.values())
+        or any(w.max_running is not None for w in names.workloads.values())
     )
     return names
+
+
+class _Running(msgspec.Struct):
+    """The one setting of a task that every claim looks at."""
+
+    running: int | None = None
+
+
+_running = msgspec.json.Decoder(_Running).decode
 
 
 class Context:
