@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import textwrap
 from contextlib import closing
 from pathlib import Path
 
@@ -85,10 +86,26 @@ def test_init_leaves_settings_that_are_there(run, folder):
 
 
 def test_init_writes_the_address_it_was_given_so_that_all_commands_find_it(run, folder):
-    assert run("init", "--url", 'odd "name".db').exit_code == 0
-    assert Path('odd "name".db').exists()
+    assert run("init", "--url", 'odd "näme" 𝄞.db').exit_code == 0
+    assert Path('odd "näme" 𝄞.db').exists()
     assert run("status").exit_code == 0
     assert not Path("millpond.db").exists()
+
+
+def test_an_address_that_is_no_text_is_a_usage_error(run, folder):
+    for command in ("init", "status", "doctor"):
+        result = run(command, "--url", "\udcff.db")
+        assert result.exit_code == Code.USAGE
+        assert "no valid UTF-8" in result.stderr
+
+
+def test_the_next_step_that_init_names_works_as_it_is_printed(run, folder, process):
+    shown = run("init").stdout
+    code = shown.partition("give it work:\n")[2].partition("    millpond worker")[0]
+    (folder / "app.py").write_text(textwrap.dedent(code))
+    assert "millpond worker app:pond\n    millpond enqueue hello name=world --app app:pond" in shown
+    assert process("enqueue", "hello", "name=world", "--app", "app:pond").stdout == "1\n"
+    assert "1 finished" in process("worker", "app:pond", "--drain").stderr
 
 
 def test_init_twice_does_no_harm(ask, folder):

@@ -130,13 +130,11 @@ def _spec(producer: Producer, number: int, line: bytes, task: str | None) -> Job
         payload = fields.pop("payload", {})
         if isinstance(fields.get("at"), str):
             fields["at"] = parse_moment(fields["at"])
-        spec, _ = producer.declared.named(name, payload, fields)
+        return producer.spec(name, payload, fields)
     except (BadConfig, BadPayload, UnknownTask) as error:
         raise type(error)(f"line {number:,}: {error}") from error
     except click.UsageError as error:
         raise BadLine(f"line {number:,}: {error.message}") from error
-    else:
-        return spec
 
 
 def _fields(producer: Producer, line: bytes) -> dict[str, Any]:

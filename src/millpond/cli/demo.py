@@ -194,3 +194,4 @@ def _show(summary: Summary) -> None:
         f"the killed worker, {summary.unfinished} unfinished, in {summary.seconds:.0f} s"
     )
     say(*(summary.problems or ["verify: clean"]))
+    say("", "Next: `millpond init` in a folder of your own.")

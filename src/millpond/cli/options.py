@@ -48,6 +48,7 @@ class Place:
         Raises BadConfig for settings that cannot be, and what importing the application raises.
         """
         settings = self.be_quiet()
+        _check_encoding(self.url or "")
         if self.url is None and self.app is not None:
             return application(self.app).config
         return settings.store
@@ -70,7 +71,8 @@ class Place:
         """Whether somebody named the store, here or in the settings."""
         from millpond.config import DEFAULT_URL
 
-        return self.app is not None or self.config().url != DEFAULT_URL
+        given = self.app is not None or self.url is not None
+        return given or self.config().url != DEFAULT_URL
 
     @contextmanager
     def existing(self) -> Iterator[Millpond]:
@@ -159,6 +161,15 @@ def _place(url: str | None, app: str | None) -> Place:
     if url and app and typed(context, "app") and not typed(context, "url"):
         return Place(None, app)
     return Place(url, app)
+
+
+def _check_encoding(url: str) -> None:
+    from millpond.errors import BadConfig
+
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        raise BadConfig("the store's address is no valid UTF-8: rename the file") from None
 
 
 def operator(by: str | None) -> str | None:

@@ -15,7 +15,7 @@ from millpond.cli.words import clean
 
 if TYPE_CHECKING:
     from millpond.app import Millpond
-    from millpond.model import Admission
+    from millpond.model import Admission, JobSpec
 
 _UNREAD = 64 * 1024 * 1024
 """Bytes that are read from standard input at most: no payload can be larger."""
@@ -110,6 +110,7 @@ class Producer:
         elsewhere = at.url is not None and typed(click.get_current_context(), "url")
         self.pond: Millpond = _opened(at) if app is None or elsewhere else app
         self.declared: Millpond = app or self.pond
+        self._stored: dict[str, JobSpec] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -140,9 +141,36 @@ class Producer:
 
     def store(self, task: str, arguments: Any, options: Mapping[str, Any]) -> Admission:
         """Store a job and return the answer."""
-        spec, _ = self.declared.named(task, arguments, options)
-        (answer,) = self.pond.submit((spec,), None)
+        (answer,) = self.pond.submit((self.spec(task, arguments, options),), None)
         return answer
+
+    def spec(self, task: str, payload: Any, options: Mapping[str, Any]) -> JobSpec:
+        """Return the job that is meant; raises as `pond.enqueue` does."""
+        from millpond.codec import encode_json
+        from millpond.task.options import read_options, with_payload
+
+        template = self._template(task, options)
+        if template is None:
+            spec, _ = self.declared.named(task, payload, options)
+            return spec
+        most = self.declared.config.max_payload
+        encoded = encode_json(payload, task=task, max_bytes=most)
+        return with_payload(read_options(template, options), encoded)
+
+    def _template(self, task: str, options: Mapping[str, Any]) -> JobSpec | None:
+        """Return what the store knows of a task, read once for all lines; None asks the pond."""
+        from millpond.app.declared import template_of
+        from millpond.config import TaskSettings
+
+        if task in self.declared.registry:
+            return None
+        if self._stored is None:
+            self._stored = {
+                name: template_of(settings) for name, settings in self.pond.ready().tasks().items()
+            }
+        if task not in self._stored and options.get("queue") is not None:
+            return template_of(TaskSettings(task))
+        return self._stored.get(task)
 
     def _parsed(self, task: str, text: str | bytes) -> Any:
         from millpond.codec import parse_json

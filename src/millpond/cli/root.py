@@ -90,9 +90,13 @@ def _never_fail_to_print() -> None:
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
     if value and not ctx.resilient_parsing:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        click.echo(f"millpond {version('millpond')}")
+        try:
+            number = version("millpond")
+        except PackageNotFoundError:
+            number = "from a folder, not installed"
+        click.echo(f"millpond {number}")
         ctx.exit()
 
 

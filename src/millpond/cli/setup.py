@@ -80,8 +80,8 @@ def _write_config(config: StoreConfig, *, named: bool) -> bool:
 
     text = EXAMPLE_TOML
     if named:
-        # JSON texts are TOML texts as well.
-        text = text.replace(_DEFAULT_LINE, f"url = {json.dumps(config.url)}", 1)
+        # A JSON text without escapes of its own is a TOML text as well.
+        text = text.replace(_DEFAULT_LINE, f"url = {json.dumps(config.url, ensure_ascii=False)}", 1)
     try:
         with Path(FILE_NAME).open("x", encoding="utf-8") as file:
             file.write(text)
