@@ -26,6 +26,7 @@ from millpond.store.sqlite.engine import SqliteStore
 T = TypeVar("T")
 LANES = 64
 HUNDRED = 100
+TURN = 20
 SMALL, BIG = "small", "big"
 
 
@@ -102,17 +103,17 @@ def _shapes(lanes: int, sizes: Sizes) -> dict[str, Shape]:
 
 
 def _measure(subjects: list[Subject], times: int) -> None:
-    """Claim from all stores in turns, once unmeasured to fill the caches."""
-    for count in (1, HUNDRED):
-        for subject in subjects:
-            subject.cycle(count)
-            subject.taken.clear()
-    hundreds = max(times // 4, 1)
-    for turn in range(times):
-        for subject in subjects:
-            subject.cycle(1)
-            if turn < hundreds:
-                subject.cycle(HUNDRED)
+    """Claim from all stores in turns of a few claims each; the first of a turn is not counted.
+
+    It finds the processor's caches full of another store, as no process with one store would.
+    """
+    for count, wanted in ((1, times), (HUNDRED, max(times // 4, 1))):
+        for start in range(0, wanted, TURN):
+            for subject in subjects:
+                subject.cycle(count)
+                subject.taken[count].pop()
+                for _ in range(min(TURN, wanted - start)):
+                    subject.cycle(count)
 
 
 def _figures(found: dict[tuple[str, int], Subject]) -> Iterator[Figure]:
