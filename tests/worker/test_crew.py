@@ -73,7 +73,7 @@ class Shop:
     def ends(self, number: int) -> None:
         held = self.holdings.all[number]
         assert held.member is not None
-        self.crew.members[held.member].returned(held)
+        self.crew.members[held.member].returned(number)
         self.marks.leave(held.mark)
         self.holdings.remove(held)
 

@@ -320,7 +320,7 @@ def test_a_crashed_job_runs_again_with_nobody_beside_it(lab: Lab) -> None:
         "    time.sleep(0.2)\n"
         "    with lock: inside.discard('poison')\n"
         "    return beside\n"
-        "@pond.task\n"
+        "@pond.task(retry=Backoff(base=0))\n"
         "def other(n):\n"
         "    with lock: beside = 'poison' in inside; inside.add(n)\n"
         "    time.sleep(0.01)\n"

@@ -84,11 +84,14 @@ class Member:
         """Return how many slots of a group are free; below zero so many jobs wait there."""
         return self.sizes[group] - self.loads[group]
 
-    def returned(self, held: Held) -> None:
-        """Take a job out that has ended or was dropped."""
-        if self.fed.pop(held.number, None) is not None:
+    def returned(self, number: int) -> Held | None:
+        """Take a job out that has ended or was dropped; None when it was not here."""
+        held = self.fed.pop(number, None)
+        if held is not None:
             self.loads[held.group] -= 1
-            self.alone = self.alone and bool(self.fed)
+            if self.alone:
+                self.alone = bool(self.fed)
+        return held
 
 
 class Crew:
@@ -107,17 +110,20 @@ class Crew:
         """Feed what waits, as far as members may take it; return who was fed."""
         batches: defaultdict[int, list[Fed]] = defaultdict(list)
         open_to = [m for m in self.ready if not (m.alone or m.dropping)]
-        for line in holdings.waiting:
+        for group, line in enumerate(holdings.waiting):
+            only = self._only(open_to, group)
             while line:
-                member = self._place(line[0], open_to)
-                mark = None if member is None else marks.enter(line[0].claim.token)
+                held = line[0]
+                member = only if only and not held.careful else self._place(held, open_to)
+                mark = None if member is None else marks.enter(held.claim.token)
                 if member is None or mark is None:
                     break
-                held = line.popleft()
+                line.popleft()
                 self._give(held, member, mark)
-                batches[member.index].append(Fed(mark, held.group, held.claim))
-                if member.alone:
+                batches[member.index].append(Fed(mark, group, held.claim))
+                if held.alone:
                     open_to.remove(member)
+                    only = None
         for index, jobs in batches.items():
             self.members[index].link.send(Feed(jobs))
         if batches:
@@ -133,6 +139,14 @@ class Crew:
         self.members.pop(member.index, None)
         if self._kept is member:
             self._kept = None
+
+    def _only(self, open_to: list[Member], group: int) -> Member | None:
+        """Return the member that every plain job goes to, when there is but one."""
+        if len(open_to) != 1:
+            return None
+        (member,) = open_to
+        closed = member is self._kept or member.guest or not member.sizes[group]
+        return None if closed else member
 
     def _place(self, held: Held, open_to: list[Member]) -> Member | None:
         if held.alone:

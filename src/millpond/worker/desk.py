@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from millpond import fault
 from millpond.errors import CommitUncertain, StoreBusy, StoreClosed, StoreFull
-from millpond.model import AttemptOutcome, Settled, Settlement
+from millpond.model import AttemptOutcome, Settled, Settlement, State
 from millpond.policy.fingerprint import safe_message
 from millpond.store.protocol import Ticket
 from millpond.worker import journal
@@ -16,6 +17,13 @@ from millpond.worker.shared import Parcel, Shared, WorkerFailed
 
 BUSY_PAUSE_MS = 50
 FULL_PAUSE_MS = 1_000
+
+
+class Answered(NamedTuple):
+    """A parcel that is settled, and what the store said to each of its jobs."""
+
+    parcel: Parcel
+    answers: list[Settled]
 
 
 class Desk:
@@ -64,13 +72,13 @@ class Desk:
         self._under_way = (ticket, parcel)
         return True
 
-    def collect(self, mono: int) -> bool:
-        """Take the store's answer when it is there; tell whether a parcel was settled.
+    def collect(self, mono: int) -> Answered | None:
+        """Take the store's answer to a parcel when it is there; `finish` acts upon it.
 
         Raises WorkerFailed when the store cannot be used any more.
         """
         if self._under_way is None or not self._under_way[0].done():
-            return False
+            return None
         ticket, parcel = self._under_way
         self._under_way = None
         try:
@@ -87,21 +95,27 @@ class Desk:
             self._apart(parcel, error)
         else:
             fault.point("settled")
-            self._settled(parcel, answers)
-            return True
-        return False
+            return Answered(parcel, answers)
+        return None
 
-    def _settled(self, parcel: Parcel, answers: list[Settled]) -> None:
+    def finish(self, answered: Answered) -> None:
+        """Let go of what is settled, count and log it."""
+        parcel, answers = answered
         shared = self._shared
-        holdings, marks, tally = shared.holdings, shared.marks, shared.holdings.tally
-        for held, settlement, answer in zip(parcel.held, parcel.settlements, answers, strict=True):
+        tally = shared.holdings.tally
+        finished = 0
+        for settlement, answer in zip(parcel.settlements, answers, strict=True):
+            if answer.state is State.COMPLETED and answer.held:
+                finished += 1
+                continue
             tally.count(settlement.outcome, answer)
-            if held.mark >= 0:
-                marks.leave(held.mark)
-            holdings.remove(held)
             if answer.due_at is not None:
                 self._due(answer.due_at)
-        journal.settled(parcel.held, parcel.settlements, answers)
+        tally.finished += finished
+        shared.marks.leave_all(held.mark for held in parcel.held if held.mark >= 0)
+        shared.holdings.remove_all(parcel.held)
+        plain = finished == len(answers)
+        journal.settled(parcel.held, parcel.settlements, answers, plain=plain)
 
     def _later(self, parcel: Parcel, moment: int, error: Exception) -> None:
         journal.settle_refused(len(parcel.held), error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 from millpond import fault
@@ -51,14 +51,19 @@ class Floor:
 
     # --- in --------------------------------------------------------------------------------------
 
-    def take(self, claims: Iterable[Claim]) -> None:
+    def take(self, claims: Sequence[Claim]) -> None:
         """Take claimed jobs in; while stopping they go straight back."""
+        if not claims:
+            return
         holdings = self._shared.holdings
-        taken = [holdings.add(claim, self._group(claim)) for claim in claims]
+        if len(self._shared.groups) == 1:
+            taken = holdings.add_all(claims, 0)
+        else:
+            taken = [holdings.add(claim, self._group(claim)) for claim in claims]
         if self._shared.stopping:
             # The claim was under way when the signal came: nothing of it starts here.
             self.release_waiting()
-        elif taken:
+        else:
             journal.claimed(taken)
 
     def feed(self) -> None:
@@ -76,8 +81,6 @@ class Floor:
 
     def _group(self, claim: Claim) -> int:
         groups = self._shared.groups
-        if len(groups) == 1:
-            return 0
         counts, windows = self._shared.holdings.counts, self._shared.windows
         fitting = [index for index, group in enumerate(groups) if group.takes(claim)] or [0]
         # The most specific slots that have room; all full, the most specific ones.
@@ -104,10 +107,9 @@ class Floor:
             fault.point("outcome-read")
 
     def _outcome(self, member: Member, outcome: Outcome, ran: list[list[int]]) -> None:
-        held = member.fed.get(outcome.claim)
+        held = member.returned(outcome.claim)
         if held is None:
             return
-        member.returned(held)
         measure = ran[held.group]
         measure[0] += outcome.ran_us
         measure[1] += 1
@@ -137,9 +139,8 @@ class Floor:
     def _dropped(self, member: Member, claims: Sequence[int]) -> None:
         back = []
         for number in claims:
-            held = member.fed.get(number)
+            held = member.returned(number)
             if held is not None:
-                member.returned(held)
                 back.append(held)
         self._unstarted(back)
 
@@ -224,7 +225,7 @@ class Floor:
         now = shared.clock.now()
         unstarted = []
         for held in list(member.fed.values()):
-            member.returned(held)
+            member.returned(held.number)
             mark = shared.marks.look(held.mark)
             if mark.stage <= Stage.FED:
                 unstarted.append(held)

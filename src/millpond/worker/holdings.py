@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from millpond.model import Claim, Token
 from millpond.worker.report import Tally
@@ -15,9 +15,23 @@ class Held:
     `member` is the index of the runner it was fed to, None while it waits here. `settling`
     says that its end is known and on its way to the store. `gone` says that the lease is
     known or feared to be lost, `cancelled` that somebody asked for its end.
+
+    An attempt of an `alone` job took its runner along: it runs next with nobody beside it. A
+    `careful` one is fed only into a free slot, as being fed must not cost it anything.
     """
 
-    __slots__ = ("cancelled", "claim", "gone", "group", "mark", "member", "number", "settling")
+    __slots__ = (
+        "alone",
+        "cancelled",
+        "careful",
+        "claim",
+        "gone",
+        "group",
+        "mark",
+        "member",
+        "number",
+        "settling",
+    )
 
     def __init__(self, claim: Claim, group: int) -> None:
         self.claim = claim
@@ -28,16 +42,8 @@ class Held:
         self.settling = False
         self.gone = False
         self.cancelled = False
-
-    @property
-    def alone(self) -> bool:
-        """Whether an attempt of it took its runner along: it runs next with nobody beside it."""
-        return self.claim.crashes > 0
-
-    @property
-    def careful(self) -> bool:
-        """Whether it may be fed only into a free slot: being fed must not cost it anything."""
-        return self.claim.max_attempts == 1 or self.claim.crashes > 0
+        self.alone = claim.crashes > 0
+        self.careful = self.alone or claim.max_attempts == 1
 
 
 class Holdings:
@@ -56,23 +62,34 @@ class Holdings:
 
     def add(self, claim: Claim, group: int) -> Held:
         """Take a claimed job into the waiting line of its group."""
-        held = Held(claim, group)
-        self.all[held.number] = held
-        self.waiting[group].append(held)
-        self.counts[group] += 1
-        self._leases[claim.lease_ms] += 1
-        self.newest = max(self.newest or 0, held.number)
+        (held,) = self.add_all([claim], group)
         return held
+
+    def add_all(self, claims: Sequence[Claim], group: int) -> list[Held]:
+        """Take claimed jobs into the waiting line of their group, in their order."""
+        taken = [Held(claim, group) for claim in claims]
+        numbers = [held.number for held in taken]
+        self.all.update(zip(numbers, taken, strict=True))
+        self.waiting[group].extend(taken)
+        self.counts[group] += len(taken)
+        self._leases.update([claim.lease_ms for claim in claims])
+        self.newest = max(self.newest or 0, *numbers)
+        return taken
 
     def remove(self, held: Held) -> None:
         """Forget a job, when it is settled, handed back or lost."""
-        if self.all.pop(held.number, None) is None:
-            return
-        self.counts[held.group] -= 1
-        lease_ms = held.claim.lease_ms
-        self._leases[lease_ms] -= 1
-        if not self._leases[lease_ms]:
-            del self._leases[lease_ms]
+        self.remove_all([held])
+
+    def remove_all(self, gone: Sequence[Held]) -> None:
+        """Forget jobs; those that are forgotten already do not count."""
+        pop = self.all.pop
+        known = [held for held in gone if pop(held.number, None) is not None]
+        for held in known:
+            self.counts[held.group] -= 1
+        for lease_ms, count in Counter([held.claim.lease_ms for held in known]).items():
+            self._leases[lease_ms] -= count
+            if not self._leases[lease_ms]:
+                del self._leases[lease_ms]
 
     def put_back(self, held: Iterable[Held]) -> None:
         """Let jobs that did not start wait again, before all others and in their old order."""

@@ -43,10 +43,16 @@ def claimed(taken: Sequence[Held]) -> None:
 
 
 def settled(
-    ended: Sequence[Held], settlements: Sequence[Settlement], answers: Sequence[Settled]
+    ended: Sequence[Held],
+    settlements: Sequence[Settlement],
+    answers: Sequence[Settled],
+    *,
+    plain: bool,
 ) -> None:
-    """Ends of attempts are committed."""
+    """Ends of attempts are committed; `plain` says that all of them are completed."""
     wanted = _log.isEnabledFor(_INFO)
+    if plain and not wanted:
+        return
     for held, settlement, answer in zip(ended, settlements, answers, strict=True):
         if wanted or not answer.held or answer.state is State.FAILED:
             _settled(held, settlement, answer)

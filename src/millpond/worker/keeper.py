@@ -12,11 +12,12 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from millpond.config import WorkerConfig
+from millpond.model import Claim
 from millpond.worker import journal
 from millpond.worker.beats import Beats
 from millpond.worker.bell import Bell, WakeSocket
 from millpond.worker.crew import Crew
-from millpond.worker.desk import Desk
+from millpond.worker.desk import Answered, Desk
 from millpond.worker.floor import Floor
 from millpond.worker.forms import Form
 from millpond.worker.frames import Hello
@@ -81,6 +82,8 @@ class Keeper:
         self.crew = Crew()
         self.staff = Staff(form, self.crew, spread(self._groups, max(config.processes, 1)))
         self._links: dict[PipeLink, int] = {}
+        self.readable: set[PipeLink] = set()
+        """The links that something has come over since."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(bell, _READ)
 
@@ -107,9 +110,14 @@ class Keeper:
     def listen(self, timeout: float | None) -> None:
         """Sleep until something comes, at most `timeout` seconds, and take the bell's news."""
         self._watch_links()
-        for key, _ in self._selector.select(timeout):
-            if isinstance(key.fileobj, PipeLink) and key.fileobj.unsent:
-                key.fileobj.flush()
+        self.readable.clear()
+        for key, events in self._selector.select(timeout):
+            link = key.fileobj
+            if isinstance(link, PipeLink):
+                if events & _READ:
+                    self.readable.add(link)
+                if link.unsent:
+                    link.flush()
         self._bell.hear()
         if self.reap is not None:
             self.reap()
@@ -230,22 +238,43 @@ class Serving:
         self._heed_stops()
         self._hear()
         mono = self._shared.clock.mono()
-        settled = self._desk.collect(mono)
-        self._floor.take(self._supply.collect())
+        self._exchange(mono)
         self._stopping.turn()
         self._floor.fetch_back_from_stalled()
         self._beats.turn(mono, claiming=self._supply.claiming)
-        self._desk.submit(mono)
-        self._supply.turn(settled=settled)
         self._heed_settings()
+        self._desk.submit(mono)
         self._floor.feed()
         waits_alone = self._shared.crew.waits_alone(self._shared.holdings)
         self._staff.turn(waits_alone=waits_alone)
         self._care.turn()
 
+    def _exchange(self, mono: int) -> None:
+        """Take the storage thread's answers, and keep it busy before acting upon them."""
+        answered = self._desk.collect(mono)
+        claims = self._supply.collect()
+        # With several groups of slots, how much may be claimed for each is known only after.
+        late = len(self._shared.groups) > 1
+        if late:
+            self._digest(answered, claims)
+        self._desk.submit(mono)
+        gone = len(answered.parcel.held) if answered is not None and not late else 0
+        coming = 0 if late else len(claims) - gone
+        self._supply.turn(settled=answered is not None, coming=coming)
+        if not late:
+            self._digest(answered, claims)
+
+    def _digest(self, answered: Answered | None, claims: list[Claim]) -> None:
+        if answered is not None:
+            self._desk.finish(answered)
+        self._floor.take(claims)
+
     def _hear(self) -> None:
         for member in self._staff.members:
-            frames = member.link.receive()
+            link = member.link
+            if isinstance(link, PipeLink) and link not in self._keeper.readable:
+                continue
+            frames = link.receive()
             if frames:
                 self._floor.hear(member, frames)
         self._keeper.forget_ended_links()

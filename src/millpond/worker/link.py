@@ -140,7 +140,9 @@ class PipeLink:
         self._sock.close()
 
     def _read(self) -> None:
-        while not self.ended:
+        full = True
+        # A chunk that is not full was the last one; to ask for more would cost a system call.
+        while full and not self.ended:
             try:
                 chunk = self._sock.recv(_CHUNK)
             except (BlockingIOError, InterruptedError):
@@ -149,6 +151,7 @@ class PipeLink:
                 chunk = b""
             self._incoming += chunk
             self.ended = not chunk
+            full = len(chunk) == _CHUNK
 
 
 class RunnerPipe:

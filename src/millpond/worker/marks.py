@@ -5,6 +5,9 @@ handler and returned after it. When either dies, whoever settles the rest can te
 ran (it costs no attempt) from what did. Keeper and runners hold a shared lock on the file as
 long as they live, so that nobody judges by the marks of a worker that only stands still.
 
+The header also shows the keeper's latest beat, so that a runner that was kept from reading
+its link never takes a lease for expired that was renewed meanwhile.
+
 Layout: a header, then entries of 32 bytes: job, claim, start (wall clock, ms) and one byte of
 state, which is written last and therefore vouches for the others.
 """
@@ -17,6 +20,7 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -24,12 +28,18 @@ from typing import NamedTuple
 from millpond.model import JobId, Token
 
 _HEADER = struct.Struct("<8sIIq40x")
+_RENEWED = struct.Struct("q")  # native, and aligned: written and read in one piece
+_RENEWED_AT = 24
 _MAGIC = b"MPMARKS1"
 _ENTRY = struct.Struct("<qqqB7x")
+_FIELDS = struct.Struct("<qqqB")
 _IDS = struct.Struct("<qq")
 _MOMENT = struct.Struct("<q")
 _STARTED_AT = 16
 _STATE = 24
+_FIRST = _HEADER.size
+_SIZE = _ENTRY.size
+_STATE_OF_FIRST = _FIRST + _STATE
 _MOST = 1 << 20
 
 _LOOKS = 3
@@ -105,21 +115,21 @@ class Marks:
         if not self._free:
             return None
         place = self._free.pop()
-        at = _HEADER.size + place * _ENTRY.size
-        self._memory[at + _STATE] = Stage.FREE
-        _IDS.pack_into(self._memory, at, token.job_id, token.claim)
-        self._memory[at + _STATE] = Stage.FED
+        # The place says FREE, and the state is written after the rest.
+        _FIELDS.pack_into(
+            self._memory, _FIRST + place * _SIZE, token.job_id, token.claim, 0, Stage.FED
+        )
         return place
 
     def started(self, place: int, at_ms: int) -> None:
         """Note that the handler is about to be called."""
-        at = _HEADER.size + place * _ENTRY.size
+        at = _FIRST + place * _SIZE
         _MOMENT.pack_into(self._memory, at + _STARTED_AT, at_ms)
         self._memory[at + _STATE] = Stage.STARTED
 
     def returned(self, place: int) -> None:
         """Note that the handler has returned or raised."""
-        self._memory[_HEADER.size + place * _ENTRY.size + _STATE] = Stage.RETURNED
+        self._memory[_STATE_OF_FIRST + place * _SIZE] = Stage.RETURNED
 
     def look(self, place: int) -> Mark:
         """Return what stands at a place."""
@@ -127,8 +137,23 @@ class Marks:
 
     def leave(self, place: int) -> None:
         """Give a place back, after its job is settled or handed back."""
-        self._memory[_HEADER.size + place * _ENTRY.size + _STATE] = Stage.FREE
-        self._free.append(place)
+        self.leave_all([place])
+
+    def leave_all(self, places: Iterable[int]) -> None:
+        """Give places back."""
+        memory, free = self._memory, self._free.append
+        for place in places:
+            memory[_STATE_OF_FIRST + place * _SIZE] = 0
+            free(place)
+
+    def renew(self, mono: int) -> None:
+        """Show that a beat was committed at this reading of the monotonic clock."""
+        _RENEWED.pack_into(self._memory, _RENEWED_AT, mono)
+
+    @property
+    def renewed(self) -> int:
+        """When the keeper's latest beat was committed, 0 before the first."""
+        return int(_RENEWED.unpack_from(self._memory, _RENEWED_AT)[0])
 
     def close(self, *, remove: bool = False) -> None:
         """Let go of the memory and the lock; `remove` deletes the file, at a clean end."""
@@ -177,13 +202,13 @@ def _entries(memory: bytes, capacity: int) -> list[tuple[Token, Mark]]:
     for place in range(capacity):
         mark = _mark(memory, place)
         if mark.stage is not Stage.FREE:
-            job, claim = _IDS.unpack_from(memory, _HEADER.size + place * _ENTRY.size)
+            job, claim = _IDS.unpack_from(memory, _FIRST + place * _SIZE)
             found.append((Token(JobId(job), claim), mark))
     return found
 
 
 def _mark(memory: mmap.mmap | bytes, place: int) -> Mark:
-    _, _, started_at, state = _ENTRY.unpack_from(memory, _HEADER.size + place * _ENTRY.size)
+    _, _, started_at, state = _ENTRY.unpack_from(memory, _FIRST + place * _SIZE)
     stage = Stage(state)
     return Mark(stage, started_at if stage >= Stage.STARTED else None)
 

@@ -94,47 +94,50 @@ class Supply:
         self._learn(batch, asked)
         return batch.claims
 
-    def turn(self, *, settled: bool) -> None:
-        """Look and claim as far as there is room; `settled` says that places became free."""
+    def turn(self, *, settled: bool, coming: int = 0) -> None:
+        """Look and claim as far as there is room; `settled` says that places became free.
+
+        `coming` jobs are added to what is held in a moment (when negative, removed).
+        """
         if settled:
             self.dry = False
         if self._under_way is not None:
             return
-        room = self._room()
+        room = self._room(coming)
         if not room:
             return
         now = time.monotonic()
         if not self.hungry and self._may_look(now, settled=settled):
             self._look(now)
         if self.hungry and now >= self._rest_until:
-            self._claim(room)
+            self._claim(room, coming)
 
-    def _claim(self, room: int) -> None:
+    def _claim(self, room: int, coming: int) -> None:
         shared = self._shared
-        wants = self._wants()
+        wants = self._wants(coming)
         limit = min(room, shared.config.batch)
         ticket = shared.launch(lambda: shared.store.claim(shared.worker, wants, self._tasks, limit))
         self._under_way = (ticket, limit)
 
-    def _wants(self) -> list[Want]:
+    def _wants(self, coming: int) -> list[Want]:
         shared = self._shared
         wants = []
         for group, window, held in zip(
             shared.groups, shared.windows, shared.holdings.counts, strict=True
         ):
-            room = window.room(held)
+            room = window.room(held + coming)
             if room and not group.serves:
                 wants.append(Want(room))
             elif room:
                 wants += [Want(room, serve.queue, serve.workload) for serve in group.serves]
         return wants
 
-    def _room(self) -> int:
+    def _room(self, coming: int = 0) -> int:
         shared = self._shared
         if shared.stopping:
             return 0
         room = sum(
-            window.room(held)
+            window.room(held + coming)
             for window, held in zip(shared.windows, shared.holdings.counts, strict=True)
         )
         return room if self.allowance is None else min(room, self.allowance)
@@ -168,8 +171,11 @@ class Supply:
         """Read, without a write lock, whether a claim is worth its transaction."""
         store = self._shared.store
         self._next_poll = now + self._shared.config.poll_ms / 1000
+        self.hungry = store.claimable(self._tasks)
+        if self.hungry:
+            # The claim tells the rest, and whoever enqueued waits for it.
+            return
         self._tx_users = store.shared()
         wall = self._shared.clock.now()
         soonest = store.next_due()
         self._due_at = soonest if soonest is not None and soonest > wall else None
-        self.hungry = store.claimable(self._tasks)
