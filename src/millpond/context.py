@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,15 +32,29 @@ _META = Place(root="meta")
 _log = logging.getLogger("millpond.job")
 
 
+def _nothing_newer() -> None:
+    """Stand for a worker that has told all that it knows."""
+
+
 @dataclass(slots=True)
 class Control:
     """What the worker tells a running handler; written by the worker, read by the handler.
 
-    `lease_until` is a reading of the host's monotonic clock in milliseconds.
+    `lease_until` is a reading of the host's monotonic clock in milliseconds. `catch_up` asks
+    for a renewal that was made and not heard of yet: a process that stood still, or whose
+    interpreter was held, may look at its leases before it hears what came meanwhile.
     """
 
     why: Why | None = None
     lease_until: int = 0
+    catch_up: Callable[[], None] = _nothing_newer
+
+    def expired(self, mono: Callable[[], int]) -> bool:
+        """Tell whether the lease has ended by this clock, whatever was renewed unheard."""
+        if mono() < self.lease_until:
+            return False
+        self.catch_up()
+        return mono() >= self.lease_until
 
 
 class ContextHost(Protocol):
@@ -266,8 +280,7 @@ class Context:
         if self._control.why is not None:
             return self._control.why
         # The worker may be too busy to say it: an expired lease is lost, whoever has noticed.
-        expired = self._host.mono() >= self._control.lease_until
-        return "lease_lost" if expired else None
+        return "lease_lost" if self._control.expired(self._host.mono) else None
 
     def __repr__(self) -> str:
         return f"<Context job={self.job_id} task={self.task!r} attempt={self.attempt}>"

@@ -26,10 +26,10 @@ class Running:
 
     __slots__ = ("_begun_ns", "claim", "control", "deadline", "interrupt", "started_at", "task")
 
-    def __init__(self, claim: Claim, task: HostTask, lease_until: int, started_at: int) -> None:
+    def __init__(self, claim: Claim, task: HostTask, control: Control, started_at: int) -> None:
         self.claim = claim
         self.task = task
-        self.control = Control(None, lease_until)
+        self.control = control
         self.started_at = started_at
         self.interrupt: Callable[[], None] | None = None
         self._begun_ns = time.perf_counter_ns()
@@ -63,7 +63,8 @@ class Running:
 
     def raised(self, error: BaseException, clock: Clock) -> Outcome:
         """Return the outcome of a handler that raised, whatever it raised."""
-        if isinstance(error, LeaseLost) and self.control.why is None and self._lapsed(clock):
+        unsaid = isinstance(error, LeaseLost) and self.control.why is None
+        if unsaid and self.control.expired(clock.mono):
             # The handler noticed before anyone could tell it.
             self.control.why = "lease_lost"
         end = stopped_end(self.control.why, error)
@@ -81,9 +82,6 @@ class Running:
                 return self._ended(clock, End.FAIL, error=error, reason=reason)
             case _:
                 assert_never(verdict)
-
-    def _lapsed(self, clock: Clock) -> bool:
-        return clock.mono() >= self.control.lease_until
 
     def _ended(
         self,

@@ -117,6 +117,7 @@ class Beats:
         self.generation = answer.generation
         if not answer.registered:
             self._register_anew()
+        shared.marks.renew(answer.beat_mono)
         self._staff.renew(answer.beat_mono)
         self._lose([token.claim for token in answer.lost], "the store says so")
         self._cancel([token.claim for token in answer.cancel])

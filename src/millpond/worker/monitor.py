@@ -80,10 +80,10 @@ class Monitor:
         # Set first: a handler that starts while this looks must wake it again.
         self.awake = False
         watched = list(self._running())
-        mono, now_ns = self._clock.mono(), time.perf_counter_ns()
+        now_ns = time.perf_counter_ns()
         soonest = TICK_S
         for running in watched:
-            if running.control.why is None and mono >= running.control.lease_until:
+            if running.control.why is None and running.control.expired(self._clock.mono):
                 running.stop("lease_lost")
             if running.deadline is not None:
                 left = (running.deadline - now_ns) / 1e9

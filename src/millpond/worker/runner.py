@@ -20,9 +20,9 @@ import msgspec
 
 from millpond import fault
 from millpond.clock import Clock
-from millpond.context import Context
+from millpond.context import Context, Control
 from millpond.log import Line, event
-from millpond.model import Token, WorkerId
+from millpond.model import Claim, Token, WorkerId
 from millpond.worker.attempt import Running, run_async, run_plain
 from millpond.worker.frames import (
     Begin,
@@ -153,10 +153,18 @@ class Runner:
             group.put([job for job in jobs if job.group == index])
 
     def _renew(self, mono: int) -> None:
-        self._renewed = mono
+        self._renewed = max(self._renewed, mono)
         for running in self._watched():
-            until = max(running.claim.claimed_mono, mono) + running.claim.lease_ms
-            running.control.lease_until = until
+            running.control.lease_until = self._lease_until(running.claim)
+
+    def _lease_until(self, claim: Claim) -> int:
+        return max(claim.claimed_mono, self._renewed) + claim.lease_ms
+
+    def _catch_up(self) -> None:
+        """Learn of a renewal that the link has brought and nobody could read yet."""
+        renewed = self._marks.renewed if self._marks is not None else 0
+        if renewed > self._renewed:
+            self._renew(renewed)
 
     def _named(self, claims: list[int] | None) -> Iterable[Running]:
         if claims is None:
@@ -210,18 +218,19 @@ class Runner:
         """Mark the job started; None when it must not start any more."""
         claim = job.claim
         number = claim.token.claim
-        lease_until = max(claim.claimed_mono, self._renewed) + claim.lease_ms
+        control = Control(None, self._lease_until(claim), self._catch_up)
         task = self._tasks.get(claim.task)
         if task is None:
             # Claims name the tasks that were declared, so only a changed registry leads here.
             self._answer(Outcome(number, End.RELEASED, None, self._clock.now(), 0))
             return None
-        if self._clock.mono() >= lease_until:
+        if control.expired(self._clock.mono):
             # It may belong to somebody else by now: never start what is not surely ours.
             self._answer(Dropped([number]))
             return None
-        running = Running(claim, task, lease_until, self._clock.now())
+        running = Running(claim, task, control, self._clock.now())
         self._running[number] = running
+        control.lease_until = self._lease_until(claim)
         if self._marks is not None:
             self._marks.started(job.mark, running.started_at)
         if not self._monitor.awake or (claim.timeout_ms or TICK_S * 1000) < TICK_S * 1000:
