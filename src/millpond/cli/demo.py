@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections import deque
 from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 
 SECONDS = 20.0
 """How long a demo lasts that nobody watches."""
-
-_TOLD = 8
-"""Lines of the story that stay on the screen."""
 
 _PLAIN_EVERY = 20
 """Turns between two tables where they cannot be drawn over: about two seconds."""
@@ -135,11 +131,12 @@ class Screen(Lines):
     def __init__(self, live: Live) -> None:
         super().__init__()
         self._live = live
-        self._story: deque[str] = deque(maxlen=_TOLD)
 
     def tell(self, line: str) -> None:
-        """Keep the line on the screen."""
-        self._story.append(line)
+        """Print the line above the drawing, where it stays."""
+        from rich.text import Text
+
+        self._live.console.print(Text(line))
 
     def see(self, now: StatusSnapshot, left_s: float | None) -> None:
         """Draw how things stand."""
@@ -155,7 +152,6 @@ class Screen(Lines):
             Text(headline(now, left_s), style="bold"),
             rich_table(queue_rows(now)),
             rich_table(worker_table(now.workers, now.at)),
-            Text("\n".join(self._story)),
             Text("kill -9 one of the workers, or Ctrl-C to end", style="dim"),
         )
 

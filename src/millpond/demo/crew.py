@@ -18,6 +18,7 @@ from millpond.errors import MillpondError
 SETTINGS = """\
 [worker]
 concurrency = 4
+beat = "500ms"
 poll = "200ms"
 recover = "250ms"
 drain = "3s"
