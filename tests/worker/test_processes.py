@@ -344,26 +344,28 @@ def test_a_crashed_job_gets_a_runner_of_its_own_when_all_others_are_busy_for_lon
 ) -> None:
     app = lab.app(
         "from millpond import Backoff, Context\n"
-        "@pond.task(max_attempts=2, retry=Backoff(base=0))\n"
+        "@pond.task(max_attempts=2, retry=Backoff(base=1.0, jitter='none'))\n"
         "def poison(*, ctx: Context):\n"
         "    if ctx.attempt == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return os.getpid()\n"
         "@pond.task(lease=30)\n"
         "def long():\n"
-        "    open(f'{folder}/pids', 'a').write(f'{os.getpid()} ')\n"
         "    while not os.path.exists(f'{folder}/enough'): time.sleep(0.01)\n"
+        "    return os.getpid()\n"
     )
     pond = lab.pond()
     worker = lab.start(app, concurrency=2)
     wait_for(lambda: worker.said("worker_started"))
     bad = pond.enqueue("poison")
-    wait_for(lambda: Jobs(pond).row(bad.id).crashes == 1)
     jobs = Jobs(pond)
+    wait_for(lambda: jobs.row(bad.id).crashes == 1, "the crash")
     long = pond.enqueue("long")
-    jobs.wait_final(bad.id)
+    assert jobs.wait_final(bad.id) == [State.COMPLETED]
+    assert jobs.state(long.id) is State.RUNNING
+    wait_for(lambda: len(worker.runners()) == 1, "the end of the guest")
     lab.touch("enough")
     jobs.wait_final(long.id)
-    assert bad.job().state is State.COMPLETED
+    assert long.job().result != bad.job().result
     worker.stop()
 
 
