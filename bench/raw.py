@@ -16,6 +16,7 @@ from bench.stores import PAYLOAD
 from millpond.clock import SystemClock
 from millpond.ids import uuid7_many
 from millpond.store.sqlite.named import SQL
+from millpond.store.sqlite.rows import insert
 
 _encode = msgspec.json.encode
 _NO_COUNTS = dict.fromkeys(
@@ -78,15 +79,13 @@ def _settle(
     workload: int,
     task: int,
 ) -> None:
-    rows = conn.execute(SQL["held_jobs"], {"tokens": _encode(held).decode()}).fetchall()
-    ids = _encode([row[1] for row in rows]).decode()
+    ids = _encode([job for job, _ in held]).decode()
+    rows = conn.execute(SQL["held_jobs"], {"ids": ids}).fetchall()
     conn.execute(SQL["drop_running_many"], {"ids": ids})
-    attempts = [
-        (row[1], row[2], 1, row[8], row[5], now, now, "completed", *(None,) * 5) for row in rows
-    ]
-    conn.execute(SQL["add_attempt_many"], {"rows": _encode(attempts).decode()})
-    finals = [(row[1], "completed", now, queue, task, None, None) for row in rows]
-    conn.execute(SQL["add_final_many"], {"rows": _encode(finals).decode()})
+    attempts = [(row[1], row[2], 1, row[8], row[5], now, now) for row in rows]
+    insert(conn.execute, SQL["add_completed"], attempts)
+    final = {"ids": ids, "now": now, "queue": queue, "task": task}
+    conn.execute(SQL["add_completed_finals"], final)
     conn.execute(SQL["any_progress"]).fetchone()
     count = {"lane": lane, "running": len(rows), "completed": len(rows), **_NO_COUNTS}
     conn.execute(SQL["count_ended"], count)

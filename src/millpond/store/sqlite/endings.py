@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,6 +36,7 @@ from millpond.policy.backoff import delay_ms
 from millpond.policy.ending import Ending, Held, ending, failure_reason
 from millpond.policy.fingerprint import fingerprint
 from millpond.store.sqlite import gates
+from millpond.store.sqlite.completed import Completed, is_plain
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context
 
@@ -88,14 +90,20 @@ class _Endings:
         self.freed: Counter[int] = Counter()
         self.freed_bytes: Counter[int] = Counter()
         self.vacated: list[gates.Gate] = []
+        self.plain = Completed()
 
     def end(self, row: Row, said: Settlement, *, delay: int, late_at: int | None = None) -> Settled:
         """Take one running job to where its attempt's end leads."""
-        held = Held(row.attempts, row.crashes, row.max_attempts, bool(row.cancel))
         outcome = said.outcome
         too_old = outcome is AttemptOutcome.SNOOZED and self._too_old(row)
-        fate = ending(AttemptOutcome.FAILED if too_old else outcome, held)
+        held, fate = _decided(
+            AttemptOutcome.FAILED if too_old else outcome,
+            row.attempts, row.crashes, row.max_attempts, row.cancel,
+        )  # fmt: skip
         self.gone.append((row.id, row.claim))
+        if is_plain(row, said):
+            self._keep_result(row, said)
+            return self.plain.add(row, said, fate.number)
         count = self.counts[row.lane]
         count["running"] += 1
         self._write_attempt(row, said, fate, late_at)
@@ -141,13 +149,18 @@ class _Endings:
         if row.key is not None or row.coalesce_key is not None:
             name = "keep_dedup" if fate.state is State.COMPLETED else "free_dedup"
             tx.execute(SQL[name], {"job": row.id, "now": tx.now})
-        if fate.state is State.COMPLETED and said.result is not None:
-            expires = tx.now + said.result_ttl_ms
-            self.results.append((row.id, row.operation_id, lane.task_id, said.result, expires))
-        elif fate.state is State.COMPLETED and row.attempts:
+        if fate.state is State.COMPLETED:
+            self._keep_result(row, said)
+        return Settled(held=True, state=fate.state)
+
+    def _keep_result(self, row: Row, said: Settlement) -> None:
+        if said.result is not None:
+            task = self.tx.names.lanes[row.lane].task_id
+            expires = self.tx.now + said.result_ttl_ms
+            self.results.append((row.id, row.operation_id, task, said.result, expires))
+        elif row.attempts:
             # What an earlier run returned, before a requeue, is not what this one did.
             self.stale.append((row.id,))
-        return Settled(held=True, state=fate.state)
 
     def _back(self, row: Row, fate: Ending, delay: int) -> Settled:
         """Put the job where the next claim finds it, now or when it is due."""
@@ -188,6 +201,7 @@ class _Endings:
         if not self.gone:
             return
         self._drop_running()
+        self.plain.write(self.tx)
         self._insert("add_attempt", self.attempts)
         self._insert("add_final", self.finals)
         execute, many = self.tx.execute, self.tx.executemany
@@ -224,6 +238,11 @@ class _Endings:
             self.tx.execute(SQL[name + "_many"], {"rows": _encode(rows).decode()})
 
     def _count(self) -> None:
+        for lane, lot in self.plain.lots.items():
+            self.counts[lane].update(running=len(lot.ids), completed=len(lot.ids))
+            workload = self.tx.names.lanes[lane].workload.id
+            self.freed[workload] += len(lot.ids)
+            self.freed_bytes[workload] += lot.bytes
         for lane, count in self.counts.items():
             self.tx.execute(SQL["count_ended"], {"lane": lane, **_NO_COUNTS, **count})
             if count["ready"]:
@@ -231,6 +250,15 @@ class _Endings:
         for workload, jobs in self.freed.items():
             use = {"workload": workload, "jobs": jobs, "bytes": self.freed_bytes[workload]}
             self.tx.execute(SQL["give_capacity"], use)
+
+
+@lru_cache(maxsize=4096)
+def _decided(
+    outcome: AttemptOutcome, attempts: int, crashes: int, max_attempts: int, cancel: int
+) -> tuple[Held, Ending]:
+    """Ask the policy once for all jobs that are alike."""
+    held = Held(attempts, crashes, max_attempts, bool(cancel))
+    return held, ending(outcome, held)
 
 
 _LOSSES = frozenset({AttemptOutcome.LEASE_LOST, AttemptOutcome.CRASHED})
@@ -275,8 +303,9 @@ def settings_of(tx: Context, task: int) -> TaskSettings:
 
 
 def _held(tx: Context, tokens: Sequence[tuple[int, int]]) -> dict[int, Row]:
-    param = {"tokens": _encode(tokens).decode()}
-    return {row[0]: Row._make(row) for row in tx.execute(SQL["held_jobs"], param).fetchall()}
+    ids = _encode([job for job, _ in tokens]).decode()
+    found = map(Row._make, tx.execute(SQL["held_jobs"], {"ids": ids}).fetchall())
+    return {row.at: row for row in found if row.claim == tokens[row.at][1]}
 
 
 def settle(tx: Context, worker: WorkerId, settlements: Sequence[Settlement]) -> list[Settled]:

@@ -1,11 +1,11 @@
 -- name: held_jobs
--- The claimed jobs behind tokens [job, claim], whoever holds them; one seek a row.
+-- The claimed jobs of these ids, whoever holds them, in the order asked for; one seek a row.
 SELECT e.key, r.id, r.claim, r.lane, r.due, r.claimed_at, r.cancel_at IS NOT NULL, r.size,
   r.worker, max(r.claimed_mono, w.beat_mono) + r.lease_ms, w.domain,
   j.max_attempts, j.key, j.limit_key, j.tenant, j.coalesce_key, coalesce(a.rank, j.rank),
   coalesce(a.attempts, 0), coalesce(a.crashes, 0), j.first_due, j.operation_id
-  FROM json_each(:tokens) e
-  CROSS JOIN millpond_running r ON r.id = e.value->>0 AND r.claim = e.value->>1
+  FROM json_each(:ids) e
+  CROSS JOIN millpond_running r ON r.id = e.value
   CROSS JOIN millpond_worker w ON w.id = r.worker
   CROSS JOIN millpond_job j ON j.id = r.id
   LEFT JOIN millpond_again a ON a.id = r.id;
@@ -26,6 +26,16 @@ INSERT INTO millpond_attempt (job, claim, number, worker, claimed_at, started_at
   outcome, error_type, message, fingerprint, signal, late_at)
 SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7,
   value->>8, value->>9, value->>10, value->>11, value->>12 FROM json_each(:rows);
+
+-- name: add_completed
+-- The history of a completed job: what is NULL in it is not bound.
+INSERT INTO millpond_attempt (job, claim, number, worker, claimed_at, started_at, ended_at,
+  outcome)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'completed');
+
+-- name: add_completed_finals
+INSERT INTO millpond_final (id, state, finished_at, queue, task)
+SELECT value, 'completed', :now, :queue, :task FROM json_each(:ids);
 
 -- name: add_traceback
 INSERT OR REPLACE INTO millpond_traceback (job, claim, text) VALUES (?1, ?2, ?3);
