@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from millpond.errors import StoreBusy, StoreClosed, StoreError, StoreFull, UnsafeStorage
 
+T = TypeVar("T")
 Synchronous = Literal["full", "normal"]
 
 WAIT_MIN_S, WAIT_MAX_S = 0.0001, 0.002
@@ -32,6 +33,7 @@ BUSY, LOCKED, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, NOTADB = (
 )
 BUSY_SNAPSHOT = 517
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
+SETUP_BUSY_MS = 5_000
 
 
 def primary_code(error: BaseException) -> int:
@@ -52,6 +54,8 @@ def open_connection(
             cached_statements=256,
         )  # fmt: skip
     for pragma in (
+        # Some of these read the schema, which others may be making at this very moment.
+        f"busy_timeout={SETUP_BUSY_MS}",
         f"synchronous={synchronous.upper()}",
         "cache_size=-16384",
         "temp_store=MEMORY",
@@ -71,13 +75,27 @@ def ensure_wal(conn: Any, path: str, *, budget_s: float, roll: Callable[[], floa
     Raises:
         UnsafeStorage: the file is somebody's, and not in WAL mode.
     """
+    if not patiently(lambda: _ensure_wal(conn, path), budget_s=budget_s, roll=roll, path=path):
+        raise UnsafeStorage(
+            f"{path} cannot be switched to write-ahead logging here: keep the store on a local "
+            "disk, whose file system has locks and shared memory."
+        )
+
+
+def patiently(look: Callable[[], T], *, budget_s: float, roll: Callable[[], float], path: str) -> T:
+    """Return what `look` returns, asking again while the file is locked, until the budget ends.
+
+    Raises StoreBusy after the budget, and every other error of the driver's as ours.
+    """
     deadline = time.monotonic() + budget_s
     while True:
         try:
-            if _ensure_wal(conn, path):
-                return
+            return look()
         except Exception as error:
-            if primary_code(error) not in {BUSY, LOCKED} or time.monotonic() > deadline:
+            code = primary_code(error)
+            if code == 0:
+                raise
+            if code not in {BUSY, LOCKED} or time.monotonic() > deadline:
                 raise translate(error, path) from error
         time.sleep(WAIT_MIN_S + roll() * (WAIT_MAX_S - WAIT_MIN_S))
 

@@ -30,7 +30,6 @@ from millpond.model import (
     JobRow,
     JobSpec,
     Observation,
-    Purged,
     Recovered,
     Settled,
     Settlement,
@@ -51,6 +50,7 @@ from millpond.store.sqlite.connect import (
     begin,
     ensure_wal,
     open_connection,
+    patiently,
     primary_code,
     translate,
 )
@@ -60,6 +60,8 @@ from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context, Names
 from millpond.store.sqlite.plans import plan_findings
 from millpond.store.sqlite.probes import FileIdentity, SystemProbes, library
+from millpond.store.sqlite.retention import RetentionPart
+from millpond.store.sqlite.review import ReviewPart
 from millpond.store.sqlite.wake import Waker
 from millpond.store.sqlite.writer import Session, Ticket, Writer
 
@@ -75,7 +77,7 @@ _abandoned: list[Any] = []
 """Connections inherited through fork: closing one would drop the parent's locks."""
 
 
-class SqliteStore(Session):
+class SqliteStore(ReviewPart, RetentionPart, Session):
     """A store on one SQLite file; see `millpond.store.protocol` for what each method promises."""
 
     def __init__(
@@ -144,11 +146,23 @@ class SqliteStore(Session):
 
     def _migrate_new(self) -> None:
         """Create the schema in a file that has none; refuse one that does not fit."""
-        applied = migrate.read_sqlite(self._first)
-        if not applied:
+        applied, complete = patiently(
+            self._schema, budget_s=self.config.busy_ms / 1000, roll=self.roll, path=self.path
+        )
+        if applied:
+            migrate.require_current(applied, self._migrations, where=self.path)
+        if not complete:
             self._apply()
-            return
-        migrate.require_current(applied, self._migrations, where=self.path)
+
+    def _schema(self) -> tuple[dict[int, migrate.Applied], bool]:
+        """Return the migrations, and whether the last step of making a store is done too.
+
+        Who makes the store may have died, or be about to come to it.
+        """
+        applied = migrate.read_sqlite(self._first)
+        return applied, bool(applied) and self._first.execute(
+            SQL["read_meta"]
+        ).fetchone() is not None
 
     def _apply(self) -> list[int]:
         budget = self.config.busy_ms / 1000
@@ -481,17 +495,6 @@ class SqliteStore(Session):
     def expire_unserved(self, limit: int) -> Ticket[int]:
         """Fail waiting jobs that nobody has served for too long."""
         return self._write(lambda tx: care.expire_unserved(tx, limit))
-
-    def purge(
-        self, *, completed_ms: int, failed_ms: int, cancelled_ms: int, limit: int
-    ) -> Ticket[Purged]:
-        """Delete final jobs past their window."""
-        windows = {
-            State.COMPLETED: completed_ms,
-            State.FAILED: failed_ms,
-            State.CANCELLED: cancelled_ms,
-        }
-        return self._write(lambda tx: care.purge(tx, windows, limit))
 
     def reconcile(self, *, repair: bool = False) -> Ticket[list[Drift]]:
         """Recount under the write lock, mend when asked."""
