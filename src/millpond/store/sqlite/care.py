@@ -1,22 +1,19 @@
-"""Care of the data: cancel, memo and progress, workers, purge, recounts and repairs."""
+"""Care of the data: cancel, memo and progress, workers, recounts and repairs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from millpond.errors import InvariantBroken
-from millpond.model import Drift, JobId, Purged, State, Token, WorkerId, WorkerInfo
+from millpond.model import Drift, JobId, State, Token, WorkerId, WorkerInfo
+from millpond.policy.fingerprint import fingerprint
 from millpond.store.sqlite import gates
 from millpond.store.sqlite.endings import settings_of
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context
 
 DAY_MS = 86_400_000
-
-_encode = msgspec.json.encode
 
 
 class _Place(NamedTuple):
@@ -73,9 +70,10 @@ def take_out(tx: Context, place: _Place, state: State, reason: str) -> State:
     """End a waiting job without an attempt; return the state it was in."""
     lane = tx.names.lanes[place.lane]
     found = _leave(tx, place, lane.queue.id)
+    kind = fingerprint(lane.task, "", reason, "") if state is State.FAILED else None
     tx.execute(
         SQL["add_final"],
-        (place.id, state, tx.now, lane.queue.id, lane.task_id, reason, None),
+        (place.id, state, tx.now, lane.queue.id, lane.task_id, reason, kind),
     )
     tally = {
         "lane": lane.id,
@@ -178,38 +176,7 @@ def _unserved(tx: Context, lane: int, before: int, limit: int) -> list[int]:
     return found
 
 
-def purge(tx: Context, windows: dict[State, int], limit: int) -> Purged:
-    """Delete the oldest final jobs past their state's window, and what has expired."""
-    ids: list[int] = []
-    for state, window in windows.items():
-        key = {"state": state, "before": tx.now - window, "limit": limit - len(ids)}
-        ids += [row[0] for row in tx.execute(SQL["purgeable"], key)]
-        if len(ids) >= limit:
-            break
-    expiry = {"now": tx.now, "limit": limit}
-    keys = tx.execute(SQL["purge_dedup"], expiry).rowcount
-    results = tx.execute(SQL["purge_results"], expiry).rowcount
-    if ids:
-        delete_jobs(tx, ids)
-    _forget_workers(tx, max(windows.values()))
-    return Purged(len(ids), len(ids) >= limit or keys >= limit or results >= limit)
-
-
-def delete_jobs(tx: Context, ids: Collection[int]) -> None:
-    """Delete final jobs with their history; dedup and result rows live until they expire."""
-    param = {"ids": _encode(list(ids)).decode()}
-    if tx.execute(SQL["any_memo"]).fetchone()[0]:
-        tx.execute(SQL["purge_memos"], param)
-    for name in ("purge_attempts", "purge_tracebacks", "purge_again"):
-        tx.execute(SQL[name], param)
-    jobs = tx.execute(SQL["purge_jobs"], param).rowcount
-    finals = tx.execute(SQL["purge_finals"], param).rowcount
-    if jobs != len(ids) or finals != len(ids):
-        msg = f"{len(ids)} final jobs were to be deleted; {jobs} jobs and {finals} finals were"
-        raise InvariantBroken(msg)
-
-
-def _forget_workers(tx: Context, window: int) -> None:
+def forget_workers(tx: Context, window: int) -> None:
     """Forget workers that no kept history names; what silent ones served, after a day."""
     beating = {"domain": tx.domain, "since": tx.mono - DAY_MS}
     long_ago = {**beating, "before": tx.now - window - 7 * DAY_MS}

@@ -28,7 +28,7 @@ from millpond.model import (
     State,
 )
 from millpond.policy import ordering
-from millpond.store.sqlite import admit, care
+from millpond.store.sqlite import admit, care, retention
 from millpond.store.sqlite.endings import settings_of
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context, LaneName, text
@@ -259,7 +259,7 @@ def discard(
         param = {"ids": _encode(list(gone)).decode()}
         tx.execute(SQL["discard_results"], param)
         tx.execute(SQL["discard_keys"], param)
-        care.delete_jobs(tx, gone)
+        retention.delete_jobs(tx, gone)
         events = [(job.id, _summary(tx, job), None) for job in gone.values()]
         write_events(tx, "discard", by, note, events)
     return tuple(answers)

@@ -42,41 +42,6 @@ SELECT r.id, r.claim, ?3, ?4 FROM millpond_running r JOIN millpond_worker w ON w
    AND max(r.claimed_mono, w.beat_mono) + r.lease_ms > ?6
 ON CONFLICT (job) DO UPDATE SET claim = excluded.claim, value = excluded.value, at = excluded.at;
 
--- name: purgeable
-SELECT id FROM millpond_final WHERE state = :state AND finished_at < :before
- ORDER BY finished_at, id LIMIT :limit;
-
--- name: purge_attempts
-DELETE FROM millpond_attempt WHERE job IN (SELECT value FROM json_each(:ids));
-
--- name: purge_tracebacks
-DELETE FROM millpond_traceback WHERE job IN (SELECT value FROM json_each(:ids));
-
--- name: purge_again
-DELETE FROM millpond_again WHERE id IN (SELECT value FROM json_each(:ids));
-
--- name: purge_memos
--- A memo goes with the last job of its operation.
-DELETE FROM millpond_memo WHERE operation_id IN (
-    SELECT operation_id FROM millpond_job WHERE id IN (SELECT value FROM json_each(:ids)))
-  AND NOT EXISTS (SELECT 1 FROM millpond_job j WHERE j.operation_id = millpond_memo.operation_id
-    AND j.id NOT IN (SELECT value FROM json_each(:ids)));
-
--- name: purge_jobs
-DELETE FROM millpond_job WHERE id IN (SELECT value FROM json_each(:ids));
-
--- name: purge_finals
-DELETE FROM millpond_final WHERE id IN (SELECT value FROM json_each(:ids));
-
--- name: purge_dedup
-DELETE FROM millpond_dedup WHERE (queue, task, key) IN (
-  SELECT queue, task, key FROM millpond_dedup
-   WHERE expires_at IS NOT NULL AND expires_at <= :now LIMIT :limit);
-
--- name: purge_results
-DELETE FROM millpond_result WHERE job IN (
-  SELECT job FROM millpond_result WHERE expires_at <= :now LIMIT :limit);
-
 -- name: recount_lanes
 WITH place(lane, scheduled, ready, blocked, running) AS (
   SELECT coalesce(a.lane, j.lane), 1, 0, 0, 0
