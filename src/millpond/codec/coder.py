@@ -55,12 +55,12 @@ class Coder:
             reason = f"cannot be stored as JSON ({type(error).__name__} when it was read)"
             raise place.refuse(Culprit(_suspect(value, max_bytes), reason)) from error
 
-    def decode(self, data: bytes, place: Place) -> Any:
+    def decode(self, data: bytes, place: Place, advice: str = _OUTDATED) -> Any:
         """Return the value of stored JSON; raises BadPayload with the path that does not fit."""
         try:
             return self.load(data)
         except Culprit as culprit:
-            culprit.reason += _OUTDATED
+            culprit.reason += advice
             raise place.refuse(culprit) from culprit.__cause__
 
     def load(self, data: bytes) -> Any:

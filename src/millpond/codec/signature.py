@@ -122,7 +122,10 @@ class Signature:
         A parameter that the payload lacks is left to its default. Raises BadPayload, with the
         path, when the payload is not what this function takes.
         """
-        values = astuple(self._coder.decode(payload, self._place))
+        return self._arguments(self._coder.decode(payload, self._place))
+
+    def _arguments(self, record: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        values = astuple(record)
         if self._plain and self._all_positional:
             given = [value for value in values if value is not _UNSET]
             # The usual call leaves out the last ones, if any. Values of the caller's own types
@@ -133,7 +136,7 @@ class Signature:
 
     def check(self, payload: bytes) -> None:
         """Raise BadPayload, with the path, when a payload is not what this function takes."""
-        self.decode(payload)
+        self._arguments(self._coder.decode(payload, self._place, "; nothing was stored"))
 
     def coerce_text(
         self, texts: Mapping[str, str], *, max_bytes: int = MAX_BYTES

@@ -112,6 +112,7 @@ class SqliteStore(ReviewPart, RetentionPart, Session):
         self._checkpointer = Checkpointer(
             self.path, self._election, self._connect, self.config.checkpoint_pages
         )
+        self._first: Any = None
         self._open_all()
         _stores.add(self)
 
@@ -138,7 +139,9 @@ class SqliteStore(ReviewPart, RetentionPart, Session):
                 budget = self.config.busy_ms / 1000
                 ensure_wal(self._first, self.path, budget_s=budget, roll=self.roll)
             self._migrate_new()
-        except Exception as error:
+        except BaseException as error:
+            if self._first is not None:
+                self._first.close()
             if primary_code(error):
                 raise translate(error, self.path) from error
             raise
