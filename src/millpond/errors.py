@@ -8,9 +8,7 @@
     ├── JobCancelled       waited for a job that was cancelled
     ├── UnknownTask        no task has this name
     ├── BadPayload         arguments or result that cannot be stored and read back
-    │   └── PayloadTooLarge  more bytes than the limit (in `millpond.codec`)
     ├── BadConfig          settings that cannot work
-    ├── WorkerFailed       a worker cannot go on (in `millpond.worker`)
     └── StoreError
         ├── StoreBusy       another process held the database longer than the budget
         ├── StoreFull       the disk or the database has no room
