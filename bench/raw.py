@@ -113,7 +113,7 @@ class Enqueuer:
         (operation,) = uuid7_many(now, 1)
         row = self._row(ident, operation, now)
         conn.execute(SQL["read_capacity"], {"workload": self._workload}).fetchone()
-        conn.execute(SQL["add_job"], row)
+        conn.execute(SQL["add_plain_job"], row)
         conn.execute(SQL["add_ready"], (self._lane, row[2], ident, now))
         conn.execute(SQL["count_accepted"], {"lane": self._lane, "ready": 1, "scheduled": 0})
         use = {"workload": self._workload, "jobs": 1, "bytes": len(PAYLOAD)}
@@ -125,7 +125,7 @@ class Enqueuer:
         now = self._clock.now()
         (operation,) = uuid7_many(now, 1)
         self._conn.execute("BEGIN IMMEDIATE")
-        self._conn.execute(SQL["add_job"], self._row(ident, operation, now))
+        self._conn.execute(SQL["add_plain_job"], self._row(ident, operation, now))
         self._conn.execute("COMMIT")
 
     def rows(self, count: int) -> list[tuple[Any, ...]]:
@@ -141,13 +141,12 @@ class Enqueuer:
         """Insert rows ready made in one transaction: jobs, then ready, by executemany."""
         conn = self._conn
         conn.execute("BEGIN IMMEDIATE")
-        conn.executemany(SQL["add_job"], rows)
-        conn.executemany(SQL["add_ready"], [(row[1], row[2], row[0], row[6]) for row in rows])
+        conn.executemany(SQL["add_plain_job"], rows)
+        conn.executemany(SQL["add_ready"], [(row[1], row[2], row[0], row[5]) for row in rows])
         conn.execute("COMMIT")
 
     def _row(self, ident: int, operation: str, now: int) -> tuple[Any, ...]:
         return (
-            ident, self._lane, (100 << 47) + now, None, 100, now, now, 5, 60_000, None,
-            len(PAYLOAD), operation, None, None, None, None, None, None, None, None, "json",
-            PAYLOAD,
+            ident, self._lane, (100 << 47) + now, 100, now, now, 5, 60_000, len(PAYLOAD),
+            operation, "json", bytearray(PAYLOAD),
         )  # fmt: skip

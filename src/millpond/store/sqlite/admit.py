@@ -18,9 +18,13 @@ from millpond.policy import admission, ordering
 from millpond.store.sqlite import gates
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context, LaneName, QueueName, text
+from millpond.store.sqlite.rows import insert
 
-FEW = 16
-"""Up to this many rows single inserts are as fast as set-based ones."""
+_DUE = 5
+"""Where a job's row has its due time."""
+_PLAIN = 12
+"""So many columns every job has; what follows is for few."""
+_NOTHING = (None,) * 10
 
 
 @dataclass(slots=True)
@@ -28,7 +32,6 @@ class _Plan:
     """What one enqueue is about to insert."""
 
     rows: list[tuple[object, ...]] = field(default_factory=list)
-    lanes: list[LaneName] = field(default_factory=list)
     answers: list[Admission | None] = field(default_factory=list)
     ready: Counter[int] = field(default_factory=Counter)
     scheduled: Counter[int] = field(default_factory=Counter)
@@ -81,12 +84,12 @@ def _admit(tx: Context, plan: _Plan, spec: JobSpec, ident: int, operation: str) 
     size = len(spec.payload) + (len(spec.meta) if spec.meta else 0)
     tenant = None if spec.tenant is None else tx.tenant(spec.tenant)
     plan.rows.append(
-        (ident, lane.id, rank, tenant, spec.priority, tx.now, due, spec.max_attempts,
-         spec.lease_ms, spec.timeout_ms, size, operation, spec.key, spec.coalesce_key,
-         spec.limit_key, spec.origin, spec.parent, spec.batch, spec.traceparent, spec.meta,
-         spec.codec, spec.payload)
+        # The driver binds a bytearray as it is; for bytes it looks for an adapter first.
+        (ident, lane.id, rank, spec.priority, tx.now, due, spec.max_attempts, spec.lease_ms,
+         size, operation, spec.codec, bytearray(spec.payload), tenant, spec.timeout_ms, spec.key,
+         spec.coalesce_key, spec.limit_key, spec.origin, spec.parent, spec.batch,
+         spec.traceparent, spec.meta)
     )  # fmt: skip
-    plan.lanes.append(lane)
     (plan.ready if due <= tx.now else plan.scheduled)[lane.id] += 1
     plan.jobs[lane.workload.id] += 1
     plan.bytes[lane.workload.id] += size
@@ -135,7 +138,7 @@ def _flush(tx: Context, plan: _Plan) -> None:
     _insert(tx, plan)
     _count(tx, plan)
     for part in (
-        plan.rows, plan.lanes, plan.ready, plan.scheduled, plan.jobs, plan.bytes,
+        plan.rows, plan.ready, plan.scheduled, plan.jobs, plan.bytes,
         plan.coalesce_keys,
     ):  # fmt: skip
         part.clear()
@@ -227,15 +230,17 @@ def decide(tx: Context, jobs: Mapping[int, int], size: Mapping[int, int]) -> Non
 
 def _insert(tx: Context, plan: _Plan) -> None:
     rows = plan.rows
-    if len(rows) <= FEW:
-        for row, lane in zip(rows, plan.lanes, strict=True):
-            tx.execute(SQL["add_job"], row)
-            if row[6] <= tx.now:  # type: ignore[operator]
-                tx.execute(SQL["add_ready"], (lane.id, row[2], row[0], row[6]))
-            else:
-                tx.execute(SQL["add_scheduled"], (row[6], row[0]))
+    if all(row[_PLAIN:] == _NOTHING for row in rows):
+        insert(tx.execute, SQL["add_plain_job"], [row[:_PLAIN] for row in rows])
+    else:
+        insert(tx.execute, SQL["add_job"], rows)
+    if len(rows) == 1:
+        ident, lane, rank, due = rows[0][0], rows[0][1], rows[0][2], rows[0][_DUE]
+        if plan.ready:
+            tx.execute(SQL["add_ready"], (lane, rank, ident, due))
+        else:
+            tx.execute(SQL["add_scheduled"], (due, ident))
         return
-    tx.executemany(SQL["add_job"], rows)
     span = {"first": rows[0][0], "last": rows[-1][0], "now": tx.now}
     if plan.ready:
         tx.execute(SQL["add_ready_range"], span)

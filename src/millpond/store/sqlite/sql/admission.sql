@@ -36,11 +36,16 @@ SELECT n_jobs + n_held, n_bytes + n_held_bytes, max_jobs, max_bytes
   FROM millpond_workload WHERE id = :workload;
 
 -- name: add_job
-INSERT INTO millpond_job (id, lane, rank, tenant, priority, created_at, first_due, max_attempts,
-  lease_ms, timeout_ms, charged_bytes, operation_id, key, coalesce_key, limit_key, origin, parent,
-  batch, traceparent, meta, codec, payload)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-  ?20, ?21, ?22);
+INSERT INTO millpond_job (id, lane, rank, priority, created_at, first_due, max_attempts, lease_ms,
+  charged_bytes, operation_id, codec, payload, tenant, timeout_ms, key, coalesce_key, limit_key,
+  origin, parent, batch, traceparent, meta)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_plain_job
+-- The same for a job that has nothing of what follows the payload: what is NULL is not bound.
+INSERT INTO millpond_job (id, lane, rank, priority, created_at, first_due, max_attempts, lease_ms,
+  charged_bytes, operation_id, codec, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_ready
 INSERT INTO millpond_ready (lane, rank, id, due) VALUES (?1, ?2, ?3, ?4);
