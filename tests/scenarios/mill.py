@@ -279,11 +279,10 @@ class Mill:
 
     def becomes(self, ref: JobRef[Any], state: str, within: float = PATIENCE) -> Job:
         """Wait until a job is in this state."""
-        until(
-            lambda: self.state(ref) == state, within,
-            what=f"job {ref.id} becomes {state}, it is {self.state(ref)}",
-        )  # fmt: skip
-        return self.job(ref)
+        until(lambda: self.job(ref).final or self.state(ref) == state, within)
+        job = self.job(ref)
+        assert job.state == state, (job, self.history(ref))
+        return job
 
     def all_final(self, within: float = PATIENCE) -> Counter[str]:
         """Wait until nothing is outstanding; return how many ended how."""
