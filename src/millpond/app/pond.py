@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from millpond.app.batch import Batch, Decode
-from millpond.app.caller import check_connection
+from millpond.app.caller import driver_connection, in_its_thread, is_open
 from millpond.app.declared import Declarations, Declared, closest, template_of
 from millpond.app.eager import run_now
 from millpond.app.opening import Opening
@@ -194,11 +195,13 @@ class Millpond(Operations):
         self, name: str, payload: Mapping[str, Any] | None = None, /, **options: Unpack[Options]
     ) -> JobRef[Any]:
         """Do what `enqueue` does, awaited."""
-        if name in self.registry:
+        tx = options.get("tx")
+        # A caller's connection stays in its thread.
+        if name in self.registry or tx is not None:
             spec, decode = self.named(name, payload or {}, options)
         else:
             spec, decode = await self._aside(self.named, name, payload or {}, options)
-        (admission,) = await self.asubmit((spec,), options.get("tx"))
+        (admission,) = await self.asubmit((spec,), tx)
         return JobRef(self, admission, decode)
 
     def batch(self, *, partial: bool = False, tx: Connection | None = None) -> Batch:
@@ -237,7 +240,7 @@ class Millpond(Operations):
         """Do the same, awaited; with `tx`, in the thread that the connection belongs to."""
         self._check_queues(specs)
         if tx is not None:
-            return self._submit_in(specs, tx)
+            return await in_its_thread(tx, partial(self._submit_in, specs))
         answers = await (await self.aready()).enqueue(specs)
         if self._runs_now:
             await self._aside(run_now, self, answers)
@@ -286,15 +289,16 @@ class Millpond(Operations):
         return open_store(self.url, clock=self.clock, config=self.config)
 
     def _submit_in(self, specs: Sequence[JobSpec], tx: Connection) -> list[Admission]:
-        check_connection(tx, self.config)
-        return self._store_beside(tx).enqueue_in(tx, specs)
+        store = self._store_beside(tx)
+        with driver_connection(tx, self.config) as connection:
+            return store.enqueue_in(connection, specs)
 
     def _store_beside(self, tx: Connection | None) -> Store:
         """Return the store; inside a caller's transaction without telling it what is new.
 
         To write that would wait for the very transaction that waits for us.
         """
-        if tx is not None and tx.in_transaction and self._opening.is_open:
+        if tx is not None and is_open(tx, self.config) and self._opening.is_open:
             return self._opening.opened.store
         return self.ready()
 
@@ -304,10 +308,7 @@ class Millpond(Operations):
         return self.eager and current_context.get() is None
 
     def _stored_settings(self, name: str, options: Mapping[str, Any]) -> TaskSettings:
-        tx = options.get("tx")
-        if tx is not None:
-            check_connection(tx, self.config)
-        known = self._store_beside(tx).tasks()
+        known = self._store_beside(options.get("tx")).tasks()
         if name in known:
             return known[name]
         if options.get("queue") is None:

@@ -118,7 +118,8 @@ class Foreign:
     def _note(self, answers: list[Admission]) -> None:
         new = [answer.job_id for answer in answers if answer.answer == "admitted"]
         if new:
-            site = "".join(traceback.format_list(_call_site())).strip()
+            # SQLAlchemy runs an awaited call on a stack of its own, without its caller.
+            site = "".join(traceback.format_list(_call_site())).strip() or "an awaited call"
             self._open.append(_Open(threading.get_ident(), new[0], time.monotonic(), site))
 
     def _warn_sync(self, cursor: Any) -> None:
