@@ -59,13 +59,14 @@ def _claim(
     count = len(rows)
     (last,) = conn.execute(SQL["take_seq"], {"n": count, "name": "claim"}).fetchone()
     first = last - count + 1
+    conn.execute(SQL["claim_ready_to"], (lane, *rows[-1][:2]))
     param = {"rows": _encode([(lane, *row) for row in rows]).decode()}
-    conn.execute(SQL["claim_ready_many"], param)
     start = {**param, "claim": first, "worker": worker, "now": now, "mono": mono}
     conn.execute(SQL["claim_running"], start)
     conn.execute(SQL["count_claimed"], {"lane": lane, "n": count})
     conn.execute(SQL["any_memo"]).fetchone()
-    jobs = conn.execute(SQL["claimed"], param).fetchall()
+    ids = {"ids": _encode([row[1] for row in rows]).decode()}
+    jobs = conn.execute(SQL["claimed"], ids).fetchall()
     return [(job[0], first + at) for at, job in enumerate(jobs)]
 
 

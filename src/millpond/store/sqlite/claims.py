@@ -59,7 +59,7 @@ def claim(
         more = more or guard.moves > 0
     if not picker.picked:
         return ClaimBatch([], more, next_due)
-    return ClaimBatch(_take(tx, worker, picker.picked), more, next_due)
+    return ClaimBatch(_take(tx, worker, picker.picked, whole=guard is None), more, next_due)
 
 
 def _registered(tx: Context, worker: WorkerId) -> bool:
@@ -230,36 +230,53 @@ class _Limits:
         return left
 
 
-def _take(tx: Context, worker: WorkerId, picked: list[tuple[int, Row]]) -> list[Claim]:
+def _take(
+    tx: Context, worker: WorkerId, picked: list[tuple[int, Row]], *, whole: bool
+) -> list[Claim]:
+    """Move what was picked from ready to running; `whole` if each lane gave its first rows."""
     rows = [(lane, row[0], row[1], row[2]) for lane, row in picked]
     first = tx.take("claim", len(rows))
     param = {"rows": _encode(rows).decode()}
-    if len(rows) <= FEW:
-        gone = sum(tx.execute(SQL["claim_ready"], row[:3]).rowcount for row in rows)
-    else:
-        gone = tx.execute(SQL["claim_ready_many"], param).rowcount
+    counts = Counter(row[0] for row in rows)
+    gone = _drop_ready(tx, rows, counts, param, whole=whole)
     start = {**param, "claim": first, "worker": worker, "now": tx.now, "mono": tx.mono}
     running = tx.execute(SQL["claim_running"], start).rowcount
     if gone != len(rows) or running != len(rows):
         msg = f"{len(rows)} jobs were picked, {gone} were ready and {running} started running"
         raise InvariantBroken(msg)
-    counts = Counter(row[0] for row in rows)
     if len(counts) <= FEW:
         for lane, n in counts.items():
             tx.execute(SQL["count_claimed"], {"lane": lane, "n": n})
     else:
         tx.execute(SQL["count_claimed_many"], {"counts": _encode([*counts.items()]).decode()})
-    return _claims(tx, rows, first, param)
+    return _claims(tx, rows, first)
 
 
-def _claims(
-    tx: Context, rows: list[tuple[int, int, int, int]], first: int, param: dict[str, Any]
-) -> list[Claim]:
+def _drop_ready(
+    tx: Context,
+    rows: list[tuple[int, int, int, int]],
+    counts: Counter[int],
+    param: dict[str, str],
+    *,
+    whole: bool,
+) -> int:
+    """Delete the rows from ready and return how many were there."""
+    if len(rows) <= FEW:
+        return sum(tx.execute(SQL["claim_ready"], row[:3]).rowcount for row in rows)
+    if whole and len(counts) <= FEW:
+        # Picking goes through a lane in order: all up to the last one are those picked.
+        last = {row[0]: row[:3] for row in rows}
+        return sum(tx.execute(SQL["claim_ready_to"], key).rowcount for key in last.values())
+    return int(tx.execute(SQL["claim_ready_many"], param).rowcount)
+
+
+def _claims(tx: Context, rows: list[tuple[int, int, int, int]], first: int) -> list[Claim]:
     lanes, now, mono = tx.names.lanes, tx.now, tx.mono
     memos = bool(tx.execute(SQL["any_memo"]).fetchone()[0])
     occupied: list[gates.Gate] = []
     claims = []
-    found = tx.execute(SQL["claimed"], param).fetchall()
+    ids = {"ids": _encode([row[2] for row in rows]).decode()}
+    found = tx.execute(SQL["claimed"], ids).fetchall()
     for at, (row, job) in enumerate(zip(rows, found, strict=True)):
         lane = lanes[row[0]]
         if job[12] is not None:

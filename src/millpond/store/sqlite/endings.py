@@ -59,7 +59,6 @@ class Row(NamedTuple):
     size: int
     worker: int
     expires: int
-    domain: str
     max_attempts: int
     key: str | None
     limit_key: str | None

@@ -60,6 +60,9 @@ SELECT queue, workload, task, n_running
 -- name: claim_ready
 DELETE FROM millpond_ready WHERE lane = ?1 AND rank = ?2 AND id = ?3;
 
+-- name: claim_ready_to
+DELETE FROM millpond_ready WHERE lane = ?1 AND (rank, id) <= (?2, ?3);
+
 -- name: claim_ready_many
 DELETE FROM millpond_ready WHERE (lane, rank, id) IN
   (SELECT value->>0, value->>1, value->>2 FROM json_each(:rows));
@@ -75,7 +78,7 @@ SELECT j.id, :claim + e.key, e.value->>0, :worker, e.value->>3, :now, :mono, j.l
 SELECT j.id, j.payload, coalesce(a.attempts, 0), j.max_attempts, coalesce(a.crashes, 0),
   j.lease_ms, j.timeout_ms, j.operation_id, j.priority, j.created_at, j.meta, j.traceparent,
   j.coalesce_key, j.limit_key, j.tenant
-  FROM json_each(:rows) e CROSS JOIN millpond_job j ON j.id = e.value->>2
+  FROM json_each(:ids) e CROSS JOIN millpond_job j ON j.id = e.value
   LEFT JOIN millpond_again a ON a.id = j.id;
 
 -- name: memo_of

@@ -1,7 +1,7 @@
 -- name: held_jobs
 -- The claimed jobs of these ids, whoever holds them, in the order asked for; one seek a row.
 SELECT e.key, r.id, r.claim, r.lane, r.due, r.claimed_at, r.cancel_at IS NOT NULL, r.size,
-  r.worker, max(r.claimed_mono, w.beat_mono) + r.lease_ms, w.domain,
+  r.worker, max(r.claimed_mono, w.beat_mono) + r.lease_ms,
   j.max_attempts, j.key, j.limit_key, j.tenant, j.coalesce_key, coalesce(a.rank, j.rank),
   coalesce(a.attempts, 0), coalesce(a.crashes, 0), j.first_due, j.operation_id
   FROM json_each(:ids) e
