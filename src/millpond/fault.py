@@ -32,6 +32,9 @@ POINTS = {
     "outcome-read": "keeper, an outcome was read from the link and is not yet settled",
     "settled": "keeper, the settle is committed and not yet acted upon",
     "beat": "keeper, before a beat is handed to the storage thread",
+    "archive-written": "archiving, a batch is written to the file and not yet synced",
+    "archive-synced": "archiving, a batch is on disk and nothing was deleted yet",
+    "archive-deleted": "archiving, the commit that deletes a batch has returned",
 }
 
 

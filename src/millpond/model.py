@@ -529,6 +529,15 @@ class EventRow:
     after: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class BackedUp:
+    """A copy of the store that was made and checked, in bytes and as of a moment."""
+
+    path: str
+    size: int
+    at: int
+
+
 Dice = Callable[[], float]
 """Returns a number in [0, 1)."""
 

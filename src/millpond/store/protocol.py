@@ -15,19 +15,26 @@ from typing import Any, Protocol, TypeVar
 from millpond.clock import Clock
 from millpond.config import QueueSettings, TaskSettings
 from millpond.model import (
+    ActedBatch,
     Admission,
     AttemptRow,
+    BackedUp,
     BeatAnswer,
     ClaimBatch,
     Connection,
     Drift,
+    EventRow,
+    FailureGroups,
+    Found,
     JobFilter,
     JobId,
     JobRow,
     JobSpec,
     Observation,
+    Pin,
     Purged,
     Recovered,
+    Requeue,
     Settled,
     Settlement,
     State,
@@ -64,6 +71,22 @@ class Ticket(Protocol[T_co]):
         ...
 
 
+class Archiver(Protocol):
+    """An archive that is open, and the jobs on their way into it."""
+
+    def move(self, windows: Mapping[State, int], limit: int) -> Purged:
+        """Move at most `limit` jobs older than their state's window.
+
+        They are written, on disk, and only then deleted; a process that is killed in between
+        has lost nothing, and the next run takes back what it had written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the file; what was moved is in it."""
+        ...
+
+
 class Reader(Protocol):
     """What only looks: command line, dashboard and metrics need no more."""
 
@@ -95,6 +118,42 @@ class Reader(Protocol):
 
     def tasks(self) -> dict[str, TaskSettings]:
         """Return the settings of every task the store knows."""
+        ...
+
+    def pin(self) -> Pin:
+        """Return a pin for what is accepted and final now; waits for writes under way."""
+        ...
+
+    def search(
+        self,
+        where: JobFilter,
+        states: Collection[State],
+        pin: Pin,
+        after: tuple[int | str, ...] | None = None,
+    ) -> Found:
+        """Return the next jobs of a pinned set, by a short look; go on with `after` its own.
+
+        All of the set is found, whatever its size, final ones in the order in which they ended.
+        """
+        ...
+
+    def failures(self, *, limit: int = 100) -> FailureGroups:
+        """Return the newest 100,000 failed jobs by kind of error, the largest group first."""
+        ...
+
+    def events(
+        self,
+        which: str | None = None,
+        *,
+        what: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[EventRow]:
+        """Return what people did, newest first; `which` names a job, by its id, or a queue."""
+        ...
+
+    def past(self, windows: Mapping[State, int]) -> dict[State, int]:
+        """Return how many final jobs are older than their state's window, in milliseconds."""
         ...
 
     def next_due(self) -> int | None:
@@ -242,10 +301,66 @@ class Store(Reader, Protocol):
         """Fail waiting jobs whose task no live worker has served for its `unknown_task_after`."""
         ...
 
+    def cancel_many(
+        self, ids: Sequence[JobId], *, by: str | None = None, note: str | None = None
+    ) -> Ticket[ActedBatch]:
+        """Do what `cancel` does to at most 500 jobs, in one transaction."""
+        ...
+
+    def requeue(
+        self,
+        wishes: Sequence[Requeue],
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        pin: Pin | None = None,
+    ) -> Ticket[ActedBatch]:
+        """Put at most 500 final jobs back, each with an event: one transaction, one admission.
+
+        Attempt numbers go on, history and the operation stay. With `pin`, a job that became
+        final after it is left alone. Raises what admission refuses with; then none is put back.
+        """
+        ...
+
+    def discard(
+        self,
+        ids: Sequence[JobId],
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        pin: Pin | None = None,
+    ) -> Ticket[ActedBatch]:
+        """Delete at most 500 final jobs with history, result, keys and memos; an event stays."""
+        ...
+
     def purge(
         self, *, completed_ms: int, failed_ms: int, cancelled_ms: int, limit: int
     ) -> Ticket[Purged]:
         """Delete final jobs older than their state's window, and expired keys and results."""
+        ...
+
+    def purge_expired(self, limit: int) -> Ticket[Purged]:
+        """Delete expired keys and results and events of more than a year, but no job."""
+        ...
+
+    def archive(self, path: str) -> Archiver:
+        """Open the file that final jobs are moved to, by one process at a time.
+
+        `path` gets a line of JSON for each job; a name that ends in .db, .sqlite or .sqlite3
+        makes it a store of its own, which takes no new jobs. Takes back what a run that was
+        killed has written without deleting it. Raises BadConfig for a file that is none of
+        this store's archives, StoreBusy while another process archives.
+        """
+        ...
+
+    def backup(
+        self, path: str, *, progress: Callable[[int, int], None] | None = None
+    ) -> BackedUp:
+        """Copy the store as it is now to a new file while others write, and check the copy.
+
+        `progress` is called with the pages copied and all. Raises BadConfig when the file is
+        there already, StoreFull without room for it, StoreError for a copy that is not sound.
+        """
         ...
 
     def reconcile(self, *, repair: bool = False) -> Ticket[list[Drift]]:

@@ -54,6 +54,7 @@ from millpond.store.sqlite.connect import (
     primary_code,
     translate,
 )
+from millpond.store.sqlite.copies import CopiesPart
 from millpond.store.sqlite.foreign import Foreign
 from millpond.store.sqlite.gate import Finding, check, enforce, moved
 from millpond.store.sqlite.named import SQL
@@ -77,7 +78,7 @@ _abandoned: list[Any] = []
 """Connections inherited through fork: closing one would drop the parent's locks."""
 
 
-class SqliteStore(ReviewPart, RetentionPart, Session):
+class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
     """A store on one SQLite file; see `millpond.store.protocol` for what each method promises."""
 
     def __init__(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from millpond.clock import Clock
+from millpond.config import StoreConfig
 from millpond.store.sqlite.names import Context
 from millpond.store.sqlite.writer import Ticket
 
@@ -18,6 +19,8 @@ class Part:
 
     path: str
     clock: Clock
+    config: StoreConfig
+    _module: Any
 
     def _read(self, look: Callable[[Any], T]) -> T:
         """Run `look(execute)` in one snapshot."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from millpond.errors import InvariantBroken
 from millpond.model import JobId, Purged, State
+from millpond.store.shelf import Ref
 from millpond.store.sqlite import care
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context
@@ -21,13 +22,6 @@ EVENTS_MS = 365 * 86_400_000
 Execute = Callable[..., Any]
 Windows = Mapping[State, int]
 _encode = msgspec.json.encode
-
-
-class Ref(NamedTuple):
-    """A final job as it was when it was found: one that is put back ends at another moment."""
-
-    id: JobId
-    finished_at: int
 
 
 def past(execute: Execute, now: int, windows: Windows, limit: int) -> list[Ref]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from millpond.config import TaskSettings
 from millpond.model import (
+    FINAL_STATES,
     AttemptOutcome,
     AttemptRow,
     JobFilter,
@@ -132,28 +134,53 @@ def find(
     execute: Execute, clock: Any, where: JobFilter, before: JobId | None, limit: int
 ) -> list[JobRow]:
     """Return jobs, newest first, without payloads; unindexed filters scan SCAN_ROWS at most."""
-    key = {"before": before if before is not None else 1 << 62, "limit": limit}
-    if where.operation_id is not None:
-        sql = execute(SQL["find_operation"], {**key, "operation_id": where.operation_id})
-    elif where == JobFilter(state=State.RUNNING):
-        sql = execute(SQL["find_running"], key)
-    else:
-        sql = execute(SQL["scan_jobs"], {**key, **_filters(execute, where), "scan": SCAN_ROWS})
-    rows = [get(execute, clock, ident, payload=False) for (ident,) in sql.fetchall()]
+    key = {
+        **_filters(execute, where), "before": before if before is not None else 1 << 62,
+        "limit": limit, "scan": SCAN_ROWS, "operation_id": where.operation_id,
+    }  # fmt: skip
+    found = execute(SQL[_search(execute, where)], key).fetchall()
+    rows = [get(execute, clock, ident, payload=False) for (ident,) in found]
     return [row for row in rows if row is not None and _fits(row, where)]
 
 
+_TOLD_BY_PLACE = frozenset({"state", "queue", "workload", "task", "tenant", "key"})
+_TOLD_BY_FINAL = frozenset({"state", "queue", "task", "reason", "fingerprint"})
+
+
+def _search(execute: Execute, where: JobFilter) -> str:
+    """Return the statement that looks at the fewest rows, whatever else the store holds.
+
+    Left to the scan of the newest jobs are lists over all states, a state in which more than
+    SCAN_ROWS wait, and filters that neither the places nor the final rows can tell.
+    """
+    if where.operation_id is not None:
+        return "find_operation"
+    if where.state is None:
+        return "scan_jobs"
+    asked = {one.name for one in fields(where) if getattr(where, one.name) is not None}
+    if where.state in FINAL_STATES:
+        return "find_final" if asked <= _TOLD_BY_FINAL else "scan_jobs"
+    if not asked <= _TOLD_BY_PLACE:
+        return "scan_jobs"
+    many = execute(SQL["count_places"], {"state": where.state}).fetchone()[0]
+    return "find_placed" if many <= SCAN_ROWS else "scan_jobs"
+
+
 def _filters(execute: Execute, where: JobFilter) -> dict[str, Any]:
-    queue = where.queue and _ident(execute, "queue_id", where.queue)
-    task = where.task and _ident(execute, "task_id", where.task)
     return {
-        "queue": queue, "task": task, "workload": where.workload, "tenant": where.tenant,
-        "key": where.key, "reason": where.reason, "fingerprint": where.fingerprint,
-        "state": where.state,
+        "queue": ident_of(execute, "queue_id", where.queue),
+        "task": ident_of(execute, "task_id", where.task), "workload": where.workload,
+        "tenant": where.tenant, "key": where.key, "reason": where.reason,
+        "fingerprint": where.fingerprint, "state": where.state, "error": where.error,
+        "created_after": where.created_after, "created_before": where.created_before,
+        "finished_after": where.finished_after, "finished_before": where.finished_before,
     }  # fmt: skip
 
 
-def _ident(execute: Execute, name: str, value: str) -> int:
+def ident_of(execute: Execute, name: str, value: str | None) -> int | None:
+    """Return the number of a name, None for None and -1 for one that is not known."""
+    if value is None:
+        return None
     row = execute(SQL[name], {"name": value}).fetchone()
     return -1 if row is None else row[0]
 
@@ -162,8 +189,23 @@ def _fits(row: JobRow, where: JobFilter) -> bool:
     pairs = (
         (where.state, row.state), (where.queue, row.queue), (where.task, row.task),
         (where.workload, row.workload), (where.tenant, row.tenant), (where.key, row.key),
+        (where.reason, row.reason),
     )  # fmt: skip
-    return all(wanted is None or wanted == found for wanted, found in pairs)
+    if any(wanted is not None and wanted != found for wanted, found in pairs):
+        return False
+    spans = (
+        (where.created_after, row.created_at, where.created_before),
+        (where.finished_after, row.finished_at, where.finished_before),
+    )
+    return all(_within(*span) for span in spans) and (
+        where.error is None or where.error.lower() in (row.last_error or row.reason or "").lower()
+    )
+
+
+def _within(least: int | None, moment: int | None, most: int | None) -> bool:
+    if least is None and most is None:
+        return True
+    return moment is not None and (least or 0) <= moment <= (1 << 62 if most is None else most)
 
 
 def attempts(execute: Execute, job_id: JobId) -> list[AttemptRow]:

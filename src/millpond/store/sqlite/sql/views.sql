@@ -55,12 +55,39 @@ SELECT a.job, a.claim, a.number, a.worker, w.host, w.pid, a.claimed_at, a.starte
  WHERE a.job = :job ORDER BY a.claim;
 
 -- name: find_final
--- By state, newest id first; the index on state gives the candidates.
-SELECT id FROM millpond_final WHERE state = :state AND id < :before ORDER BY id DESC LIMIT :limit;
+-- Of one state, the :scan that ended last.
+SELECT f.id FROM (SELECT id FROM millpond_final INDEXED BY millpond_final_state
+    WHERE state = :state AND id < :before ORDER BY finished_at DESC, id DESC LIMIT :scan) c
+  CROSS JOIN millpond_final f ON f.id = c.id
+ WHERE (:queue IS NULL OR f.queue = :queue) AND (:task IS NULL OR f.task = :task)
+   AND (:reason IS NULL OR f.reason = :reason)
+   AND (:fingerprint IS NULL OR f.fingerprint = :fingerprint)
+ ORDER BY f.id DESC LIMIT :limit;
+
+-- name: count_places
+SELECT coalesce(sum(CASE :state WHEN 'scheduled' THEN n_scheduled WHEN 'running' THEN n_running
+  ELSE n_ready + n_blocked END), 0) FROM millpond_lane;
+
+-- name: find_placed
+-- Of one state that is not final: from the places, which hold nothing else.
+SELECT j.id FROM (
+    SELECT id FROM millpond_scheduled WHERE :state = 'scheduled'
+    UNION ALL SELECT id FROM millpond_ready WHERE :state = 'ready'
+    UNION ALL SELECT id FROM millpond_blocked WHERE :state = 'ready'
+    UNION ALL SELECT id FROM millpond_running WHERE :state = 'running') p
+  CROSS JOIN millpond_job j ON j.id = p.id
+  CROSS JOIN millpond_lane l ON l.id = j.lane
+ WHERE j.id < :before
+   AND (:queue IS NULL OR l.queue = :queue)
+   AND (:workload IS NULL OR l.workload IN (SELECT id FROM millpond_workload WHERE name = :workload))
+   AND (:task IS NULL OR l.task = :task)
+   AND (:tenant IS NULL OR j.tenant = (SELECT id FROM millpond_tenant WHERE name = :tenant))
+   AND (:key IS NULL OR j.key = :key)
+ ORDER BY j.id DESC LIMIT :limit;
 
 -- name: scan_jobs
 -- Newest first, at most :scan rows looked at.
-SELECT j.id FROM (SELECT id, lane, tenant, key, operation_id FROM millpond_job
+SELECT j.id FROM (SELECT id, lane, tenant, key, operation_id, created_at FROM millpond_job
     WHERE id < :before ORDER BY id DESC LIMIT :scan) j
   JOIN millpond_lane l ON l.id = j.lane
   LEFT JOIN millpond_final f ON f.id = j.id
@@ -71,6 +98,15 @@ SELECT j.id FROM (SELECT id, lane, tenant, key, operation_id FROM millpond_job
    AND (:key IS NULL OR j.key = :key)
    AND (:reason IS NULL OR f.reason = :reason)
    AND (:fingerprint IS NULL OR f.fingerprint = :fingerprint)
+   AND (:created_after IS NULL OR j.created_at >= :created_after)
+   AND (:created_before IS NULL OR j.created_at <= :created_before)
+   AND (:finished_after IS NULL OR f.finished_at >= :finished_after)
+   AND (:finished_before IS NULL OR f.finished_at <= :finished_before)
+   AND (:error IS NULL OR f.state IS NOT 'completed' AND instr(lower(coalesce(
+     (SELECT coalesce(t.error_type || ': ', '') || coalesce(t.message, '')
+        FROM millpond_attempt t
+       WHERE t.job = j.id AND t.outcome NOT IN ('completed', 'released', 'snoozed')
+       ORDER BY t.claim DESC LIMIT 1), f.reason, '')), lower(:error)) > 0)
    AND (:state IS NULL
      OR (:state IN ('completed', 'failed', 'cancelled') AND f.state = :state)
      OR (:state = 'running' AND EXISTS (SELECT 1 FROM millpond_running r WHERE r.id = j.id))
@@ -86,12 +122,12 @@ SELECT j.id FROM (SELECT id, lane, tenant, key, operation_id FROM millpond_job
             WHERE x.id = j.id)))
  ORDER BY j.id DESC LIMIT :limit;
 
--- name: find_running
-SELECT id FROM millpond_running WHERE id < :before ORDER BY id DESC LIMIT :limit;
-
 -- name: find_operation
-SELECT id FROM millpond_job WHERE operation_id = :operation_id AND id < :before
- ORDER BY id DESC LIMIT :limit;
+SELECT j.id FROM millpond_job j LEFT JOIN millpond_final f ON f.id = j.id
+ WHERE j.operation_id = :operation_id AND j.id < :before
+   AND (:reason IS NULL OR f.reason = :reason)
+   AND (:fingerprint IS NULL OR f.fingerprint = :fingerprint)
+ ORDER BY j.id DESC LIMIT :limit;
 
 -- name: oldest_job
 SELECT min(id) FROM millpond_job;
