@@ -66,8 +66,8 @@ class Shop:
     def hold(self, number: int, group: int = 0, **changes: int) -> None:
         self.holdings.add(claim(number, **changes), group)
 
-    def feed(self) -> list[list[int]]:
-        self.crew.feed(self.holdings, self.marks)
+    def feed(self, ahead: float = 100) -> list[list[int]]:
+        self.crew.feed(self.holdings, self.marks, [ahead] * len(self.holdings.waiting))
         return [list(hand.told.fed) for hand in self.hands]
 
     def ends(self, number: int) -> None:
@@ -97,6 +97,17 @@ def test_no_runner_has_jobs_waiting_while_another_has_a_free_slot(
     waiting = any(load > size for load, size in zip(loads, sizes, strict=True))
     idle = any(load < size for load, size in zip(loads, sizes, strict=True))
     assert not (waiting and idle)
+
+
+def test_what_is_beyond_its_share_waits_for_a_runner_that_is_still_to_come() -> None:
+    shop = Shop((2,), (2,))
+    shop.crew.members[1].stand = Stand.STARTING
+    for number in range(1, 9):
+        shop.hold(number)
+    assert shop.feed(ahead=0) == [[1, 2], []]
+    assert shop.feed(ahead=0.5) == [[1, 2, 3], []]
+    shop.crew.members[1].stand = Stand.READY
+    assert shop.feed(ahead=0.5) == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_a_job_with_one_attempt_goes_only_into_a_free_slot() -> None:

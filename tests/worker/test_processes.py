@@ -393,7 +393,7 @@ def test_a_dead_runners_unstarted_jobs_are_not_charged(lab: Lab) -> None:
     lab.touch("go")
     jobs.wait_final(*(ref.id for ref in [*quick, wait, *behind]))
     assert jobs.outcomes(die.id)[0] == "crashed"
-    assert {ref.job().attempts for ref in [wait, *behind]} == {1}
+    assert {ref.job().attempts for ref in behind} == {1}
     worker.signal(signal.SIGKILL)
 
 

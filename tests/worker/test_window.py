@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ def test_at_least_the_slots_and_at_most_the_ceiling_beyond_them(
     for total, count in looks:
         window.observe(total, count)
         assert slots <= window.target <= slots + CEILING
+        assert window.ahead * slots == pytest.approx(window.target - slots)
 
 
 @given(slots, looks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Protocol
 
@@ -84,6 +85,10 @@ class Member:
         """Return how many slots of a group are free; below zero so many jobs wait there."""
         return self.sizes[group] - self.loads[group]
 
+    def room(self, group: int, ahead: float) -> float:
+        """Return how much more it may be fed when so many jobs may wait for each slot."""
+        return self.sizes[group] * (1 + ahead) - self.loads[group]
+
     def returned(self, number: int) -> Held | None:
         """Take a job out that has ended or was dropped; None when it was not here."""
         held = self.fed.pop(number, None)
@@ -106,15 +111,22 @@ class Crew:
         """Members that can be fed."""
         return [each for each in self.members.values() if each.stand is Stand.READY]
 
-    def feed(self, holdings: Holdings, marks: Marks) -> list[Member]:
-        """Feed what waits, as far as members may take it; return who was fed."""
+    def feed(self, holdings: Holdings, marks: Marks, ahead: Sequence[float]) -> list[Member]:
+        """Feed what waits, as far as members may take it; return who was fed.
+
+        `ahead` is how many jobs may wait in a runner for each slot of a group. More stays
+        here: another runner may be about to come.
+        """
         batches: defaultdict[int, list[Fed]] = defaultdict(list)
         open_to = [m for m in self.ready if not (m.alone or m.dropping)]
         for group, line in enumerate(holdings.waiting):
             only = self._only(open_to, group)
             while line:
                 held = line[0]
-                member = only if only and not held.careful else self._place(held, open_to)
+                if only is not None and not held.careful:
+                    member = only if only.room(group, ahead[group]) > 0 else None
+                else:
+                    member = self._place(held, open_to, ahead[group])
                 mark = None if member is None else marks.enter(held.claim.token)
                 if member is None or mark is None:
                     break
@@ -148,7 +160,7 @@ class Crew:
         closed = member is self._kept or member.guest or not member.sizes[group]
         return None if closed else member
 
-    def _place(self, held: Held, open_to: list[Member]) -> Member | None:
+    def _place(self, held: Held, open_to: list[Member], ahead: float) -> Member | None:
         if held.alone:
             return self._empty(open_to)
         found = None
@@ -158,7 +170,7 @@ class Crew:
                 continue
             if found is None or member.spare(group) > found.spare(group):
                 found = member
-        if found is not None and held.careful and found.spare(group) <= 0:
+        if found is None or found.room(group, 0 if held.careful else ahead) <= 0:
             return None
         return found
 

@@ -71,7 +71,8 @@ class Floor:
         shared = self._shared
         if any(shared.holdings.waiting):
             now = time.monotonic()
-            for member in shared.crew.feed(shared.holdings, shared.marks):
+            ahead = [window.ahead for window in shared.windows]
+            for member in shared.crew.feed(shared.holdings, shared.marks, ahead):
                 member.heard_at = now
 
     def release_waiting(self) -> None:
@@ -179,8 +180,7 @@ class Floor:
     def hand_back_paused(self) -> None:
         """Hand back what has not started of queues that are paused now."""
         shared = self._shared
-        lanes = shared.store.status().lanes
-        shared.paused = {(lane.queue, lane.workload) for lane in lanes if lane.paused}
+        shared.paused = shared.look(self._paused_now, shared.paused)
         if not shared.paused:
             return
         for line in shared.holdings.waiting:
@@ -191,6 +191,10 @@ class Floor:
             fed = [n for n, held in member.fed.items() if shared.is_paused(held.claim)]
             if fed:
                 member.link.send(Drop(fed))
+
+    def _paused_now(self) -> set[tuple[str, str]]:
+        lanes = self._shared.store.status().lanes
+        return {(lane.queue, lane.workload) for lane in lanes if lane.paused}
 
     # --- trouble ---------------------------------------------------------------------------------
 

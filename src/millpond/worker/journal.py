@@ -185,6 +185,11 @@ def claim_refused(error: Exception) -> None:
     event(_log, _WARNING, "claim_refused", error=str(error))
 
 
+def read_refused(error: Exception) -> None:
+    """The store could not be read for a moment."""
+    event(_log, _WARNING, "read_refused", error=str(error))
+
+
 def settle_refused(count: int, error: Exception) -> None:
     """Ends of attempts could not be written yet."""
     event(_log, _WARNING, "settle_postponed", jobs=count, error=str(error))

@@ -82,7 +82,7 @@ class Care:
         elif now >= self._tick_at:
             self._tick_at = now + TICK_S
             self._check_store()
-            if self._shared.store.elected():
+            if self._shared.look(self._shared.store.elected, instead=False):
                 self._keep_house(now)
 
     def _check_store(self) -> None:
@@ -111,13 +111,18 @@ class Care:
         shared = self._shared
         pause = self._jitter(shared.config.recover_ms / 1000)
         self._recover_at = time.monotonic() + pause
-        observed = self._watch.observed()
-        if not observed and not shared.store.expired():
+        nobody: list[Observation] = []
+        observed = shared.look(self._watch.observed, nobody)
+        if not observed and not shared.look(shared.store.expired, instead=False):
             return
-        unstarted = self._watch.unstarted()
+        unstarted: set[Token] | None = shared.look(self._watch.unstarted, None)
+        if unstarted is None:
+            # To recover without the marks would charge what never started.
+            return
+        known = unstarted
         self._start(
             lambda: shared.store.recover(
-                limit=RECOVER_BATCH, observed=observed, unstarted=unstarted, rolls=shared.dice
+                limit=RECOVER_BATCH, observed=observed, unstarted=known, rolls=shared.dice
             ),
             self._recovered,
         )
@@ -129,7 +134,7 @@ class Care:
         if recovered.more:
             self._recover_at = 0.0
         else:
-            self._watch.forget_marks()
+            self._shared.look(self._watch.forget_marks, None)
 
     def _keep_house(self, now: float) -> None:
         shared = self._shared
@@ -175,8 +180,9 @@ class Watch:
     def observed(self) -> list[Observation]:
         """Return how long workers of other domains have shown no beat, by our own clock."""
         clock = self._shared.clock
+        beats = self._shared.store.beats()
         now, before, self._seen = clock.mono(), self._seen, {}
-        for worker, beat in self._shared.store.beats().items():
+        for worker, beat in beats.items():
             if beat.domain != clock.domain:
                 seen = before.get(worker)
                 known = seen is not None and _same(seen[0], beat)

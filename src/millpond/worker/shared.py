@@ -8,9 +8,10 @@ from typing import Generic, TypeVar
 
 from millpond.clock import Clock
 from millpond.config import Serve, TaskSettings, WorkerConfig
-from millpond.errors import MillpondError, StoreError
+from millpond.errors import MillpondError, StoreBusy, StoreClosed, StoreError
 from millpond.model import Claim, Dice, Settlement, WorkerId, WorkerInfo
 from millpond.store.protocol import Store, Ticket
+from millpond.worker import journal
 from millpond.worker.bell import Bell
 from millpond.worker.crew import Crew
 from millpond.worker.holdings import Held, Holdings
@@ -97,6 +98,26 @@ class Shared:
     def is_paused(self, claim: Claim) -> bool:
         """Whether jobs of this one's queue or workload must not start."""
         return (claim.queue, claim.workload) in self.paused
+
+    def look(self, read: Callable[[], T], instead: T) -> T:
+        """Read from the store; a busy moment answers `instead`, the next look comes soon.
+
+        Raises WorkerFailed when the store cannot be read any more.
+        """
+        try:
+            return read()
+        except StoreBusy as error:
+            journal.read_refused(error)
+            return instead
+        except StoreError as error:
+            raise WorkerFailed(self._why_unreadable(error)) from error
+
+    def _why_unreadable(self, error: StoreError) -> str:
+        try:
+            self.store.tick()
+        except StoreClosed as closed:
+            return str(closed)
+        return f"the store cannot be read: {error}"
 
     def launch(self, make: Callable[[], Ticket[T]]) -> Ticket[T]:
         """Hand a write over; its end rings the bell. A refusal becomes the ticket's error."""

@@ -164,13 +164,16 @@ class Supply:
             return True
         if self._tx_users and now >= self._next_change:
             self._next_change = now + SHARED_POLL_S
-            return self._shared.store.changed()
+            return self._shared.look(self._shared.store.changed, instead=True)
         return False
 
     def _look(self, now: float) -> None:
         """Read, without a write lock, whether a claim is worth its transaction."""
-        store = self._shared.store
         self._next_poll = now + self._shared.config.poll_ms / 1000
+        self._shared.look(self._read, None)
+
+    def _read(self) -> None:
+        store = self._shared.store
         self.hungry = store.claimable(self._tasks)
         if self.hungry:
             # The claim tells the rest, and whoever enqueued waits for it.

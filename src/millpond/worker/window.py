@@ -29,6 +29,11 @@ class Window:
         return self.slots + self._beyond
 
     @property
+    def ahead(self) -> float:
+        """How many jobs may wait for each slot."""
+        return self._beyond / self.slots if self.slots else 0.0
+
+    @property
     def mean_us(self) -> float | None:
         """The moving mean of run times; None before the first run."""
         return self._mean_us
