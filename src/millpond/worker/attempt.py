@@ -15,7 +15,7 @@ from millpond.policy.fingerprint import safe_message
 from millpond.policy.retry import Complete, FailNow, RetryLater, SnoozeUntil
 from millpond.worker.frames import End, Outcome
 from millpond.worker.host import HostTask
-from millpond.worker.trouble import describe, stopped_end
+from millpond.worker.trouble import describe, message_of, stopped_end
 
 BAD_RESULT = "bad_result"
 """Reason of a job whose handler returned what cannot be stored: its work is done all the same."""
@@ -50,7 +50,8 @@ class Running:
         try:
             result = self.task.encode_result(value)
         except Exception as error:  # noqa: BLE001  an annotation's own code may raise anything
-            reason = BAD_RESULT if isinstance(error, MillpondError) else f"{BAD_RESULT}: {error!r}"
+            ours = issubclass(type(error), MillpondError)
+            reason = BAD_RESULT if ours else f"{BAD_RESULT}: {message_of(error)}"
             return self._ended(clock, End.FAIL, error=error, reason=reason)
         return Outcome(
             self.claim.token.claim,
@@ -63,6 +64,12 @@ class Running:
 
     def raised(self, error: BaseException, clock: Clock) -> Outcome:
         """Return the outcome of a handler that raised, whatever it raised."""
+        try:
+            return self._judged(error, clock)
+        except Exception:  # noqa: BLE001  an exception's own code, or a rule's, may raise anything
+            return self._ended(clock, End.RETRY, error=error)
+
+    def _judged(self, error: BaseException, clock: Clock) -> Outcome:
         unsaid = isinstance(error, LeaseLost) and self.control.why is None
         if unsaid and self.control.expired(clock.mono):
             # The handler noticed before anyone could tell it.

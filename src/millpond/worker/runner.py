@@ -184,7 +184,7 @@ class Runner:
                 context = Context(job.claim, running.control, self._handlers)
                 self._close(job, run_plain(running, context, self._clock))
         except BaseException:  # noqa: BLE001  a fault of the runner itself: the keeper must know
-            self._broke(f"a slot of this runner has failed:\n{traceback.format_exc()}")
+            self._broke(f"a slot of this runner has failed:\n{_stack()}")
 
     async def _attempt_async(self, job: Fed) -> None:
         """Run an async handler in the current task, then start what its slot allows."""
@@ -198,7 +198,7 @@ class Runner:
                 context = Context(job.claim, running.control, self._handlers)
                 self._close(job, await run_async(running, context, self._clock))
         except BaseException:  # noqa: BLE001  a fault of the runner itself: the keeper must know
-            self._broke(f"the loop of this runner has failed:\n{traceback.format_exc()}")
+            self._broke(f"the loop of this runner has failed:\n{_stack()}")
         self._loop.begin(self._groups[job.group].release())
 
     def _interrupt(self) -> Callable[[], None]:
@@ -254,6 +254,13 @@ class Runner:
         del self._running[outcome.claim]
         self._handlers.ended(outcome.claim)
         self._answer(outcome)
+
+
+def _stack() -> str:
+    try:
+        return traceback.format_exc()
+    except Exception:  # noqa: BLE001  it hangs together with an exception that cannot be printed
+        return "(its traceback cannot be printed)"
 
 
 @cache

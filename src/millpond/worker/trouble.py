@@ -23,8 +23,8 @@ _OWN = ("millpond.worker.", "millpond.task", "millpond.context")
 def describe(error: BaseException, task: str) -> Trouble:
     """Return type, message, traceback and fingerprint of what ended a handler; never raises."""
     kind = type_name(error)
-    message = _message(error)
-    trace = _handlers_part(error.__traceback__)
+    message = message_of(error)
+    trace = _handlers_part(_trace_of(error))
     return Trouble(
         type=kind,
         message=message,
@@ -80,7 +80,8 @@ def _grouped(error: BaseException, signs: tuple[type[BaseException], ...]) -> bo
     return isinstance(error, BaseExceptionGroup) and error.subgroup(signs) is not None
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """Return what an exception says of itself; never raises."""
     for show in (str, repr):
         try:
             return safe_message(show(error))
@@ -92,8 +93,16 @@ def _message(error: BaseException) -> str:
 def _printed(error: BaseException, trace: TracebackType | None) -> str:
     try:
         return "".join(traceback.TracebackException(type(error), error, trace).format())
-    except Exception as broken:  # noqa: BLE001  a traceback that cannot be printed is the case here
-        return f"<the traceback cannot be printed: {type(broken).__name__}>"
+    except Exception:  # noqa: BLE001  what it holds besides its frames cannot be printed
+        frames = "".join(traceback.format_tb(trace))
+        return f"{frames}{type_name(error)}: <the rest of the traceback cannot be printed>"
+
+
+def _trace_of(error: BaseException) -> TracebackType | None:
+    try:
+        return error.__traceback__
+    except Exception:  # noqa: BLE001  its class may have a property of that name
+        return None
 
 
 def _handlers_part(trace: TracebackType | None) -> TracebackType | None:
