@@ -274,6 +274,7 @@ def test_a_killed_worker_takes_its_runners_along_and_its_jobs_run_elsewhere(lab:
     assert attempt.ended_at >= attempt.started_at
     assert ref.job().attempts == 2
     second.signal(signal.SIGTERM)
+    wait_for(lambda: second.said("worker_stopping"))
     second.signal(signal.SIGTERM)
     second.wait()
     jobs.sound()
