@@ -177,12 +177,17 @@ def _unserved(tx: Context, lane: int, before: int, limit: int) -> list[int]:
 
 
 def forget_workers(tx: Context, window: int) -> None:
-    """Forget workers that no kept history names; what silent ones served, after a day."""
+    """End workers that were silent for a day and hold nothing, forget those no history names.
+
+    One that was only stopped learns it from its next beat and registers anew.
+    """
     beating = {"domain": tx.domain, "since": tx.mono - DAY_MS}
+    silent = {**beating, "before": tx.now - DAY_MS, "now": tx.now}
+    ended = tx.execute(SQL["end_silent_workers"], silent).rowcount
     long_ago = {**beating, "before": tx.now - window - 7 * DAY_MS}
     forgotten = tx.execute(SQL["forget_workers"], long_ago).rowcount
-    tasks = tx.execute(SQL["drop_worker_tasks"], {**beating, "before": tx.now - DAY_MS}).rowcount
-    if forgotten or tasks:
+    if ended or forgotten:
+        tx.execute(SQL["drop_worker_tasks"])
         tx.renew_names()
 
 

@@ -15,6 +15,12 @@ SELECT 1 FROM millpond_worker WHERE id = :worker AND ended_at IS NULL;
 -- and the history of what it ran, name it.
 UPDATE millpond_worker SET wake = NULL, ended_at = :now WHERE id = :worker AND ended_at IS NULL;
 
+-- name: end_silent_workers
+-- By both clocks, as a step of the wall clock makes nobody silent.
+UPDATE millpond_worker SET wake = NULL, ended_at = :now
+ WHERE ended_at IS NULL AND beat_at < :before AND NOT (domain = :domain AND beat_mono >= :since)
+   AND NOT EXISTS (SELECT 1 FROM millpond_running r WHERE r.worker = millpond_worker.id);
+
 -- name: forget_workers
 -- No history that is kept can name them any more.
 DELETE FROM millpond_worker WHERE beat_at < :before
@@ -23,8 +29,7 @@ DELETE FROM millpond_worker WHERE beat_at < :before
 
 -- name: drop_worker_tasks
 DELETE FROM millpond_worker_task WHERE worker NOT IN (
-  SELECT id FROM millpond_worker WHERE ended_at IS NULL
-    AND (beat_at >= :before OR (domain = :domain AND beat_mono >= :since)));
+  SELECT id FROM millpond_worker WHERE ended_at IS NULL);
 
 -- name: drop_worker_tasks_of
 DELETE FROM millpond_worker_task WHERE worker = :worker;
