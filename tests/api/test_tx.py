@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.api.hand import steady
+from tests.libraries import need_pysqlite3
 
 from millpond import BadConfig, Millpond, StoreBusy, Task
 
@@ -193,14 +196,18 @@ def test_a_store_in_memory_has_no_transactions_to_share() -> None:
 
 
 def test_a_connection_of_the_other_library_is_refused(tmp_path: Path) -> None:
-    pysqlite3 = pytest.importorskip("pysqlite3")
-    pond = Millpond(tmp_path / "jobs.db")
-
-    @pond.task
-    def report() -> None: ...
-
-    conn = pysqlite3.connect(":memory:")
-    with pytest.raises(BadConfig, match=r"sqlite3\.Connection"):
-        report.using(tx=conn).enqueue()
-    conn.close()
-    pond.close()
+    need_pysqlite3()
+    program = """
+import sys, pysqlite3
+from millpond import BadConfig, Millpond
+pond = Millpond(sys.argv[1])
+@pond.task
+def report() -> None: ...
+try:
+    report.using(tx=pysqlite3.connect(":memory:")).enqueue()
+except BadConfig as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "jobs.db")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert "sqlite3.Connection" in done.stdout

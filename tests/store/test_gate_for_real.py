@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.libraries import need_pysqlite3
 from tests.store.gate_helpers import bad, only, run
 
 from millpond.store.sqlite.gate import FileIdentity, check, moved
@@ -275,7 +276,7 @@ print([f.code for f in found if f.severity == "refuse"])
 
 @on_linux
 def test_a_real_foreign_library_with_the_file_open_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("pysqlite3")
+    need_pysqlite3()
     assert json.loads(run(FOREIGN, tmp_path / "jobs.db")) == {
         "nobody has it open": [],
         "the other has it open": ["foreign-library"],

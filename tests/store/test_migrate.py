@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.libraries import need_pysqlite3
 
 from millpond.errors import SchemaTooNew, SchemaTooOld, StoreBusy, StoreError, StoreFull
 from millpond.store import migrate
@@ -426,7 +427,7 @@ def test_a_connection_of_another_class_of_the_same_library_is_understood(
 
 
 def test_pysqlite3_is_served_without_loading_the_other_library(file: Path, folder: Path) -> None:
-    pytest.importorskip("pysqlite3")
+    need_pysqlite3()
     program = """
 import sys, pysqlite3
 from pathlib import Path

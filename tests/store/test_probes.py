@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.libraries import need_pysqlite3
 from tests.store.gate_helpers import run
 
 from millpond.errors import BadConfig
@@ -30,13 +31,16 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 def test_the_real_libraries_have_all_features() -> None:
     assert SystemProbes(sqlite3).probe_features() == Features((), 1)
-    pysqlite3 = pytest.importorskip("pysqlite3")
-    probes = SystemProbes(pysqlite3)
-    assert probes.probe_features() == Features((), 1)
-    assert (probes.library_name(), probes.sqlite_version()) == (
-        "pysqlite3",
-        pysqlite3.sqlite_version,
-    )
+    need_pysqlite3()
+    program = """
+import pysqlite3
+from millpond.store.sqlite.probes import Features, SystemProbes
+probes = SystemProbes(pysqlite3)
+assert probes.probe_features() == Features((), 1)
+assert probes.sqlite_version() == pysqlite3.sqlite_version
+print(probes.library_name())
+"""
+    assert run(program).strip() == "pysqlite3"
 
 
 def test_features_are_tried_and_not_read_from_the_version() -> None:
@@ -75,7 +79,7 @@ def test_the_environment_names_the_library_and_stdlib_is_the_default() -> None:
 
 
 def test_one_process_uses_one_library_and_a_second_choice_is_refused() -> None:
-    pytest.importorskip("pysqlite3")
+    need_pysqlite3()
     program = """
 import sys
 from millpond.errors import BadConfig
