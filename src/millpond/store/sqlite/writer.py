@@ -304,9 +304,8 @@ class Writer:
                 self.dead = self.dead or error
 
     def _step(self) -> bool:
-        if not self._waiting and not self._gather(block=True):
+        if not self._gather(block=not self._waiting):
             return False
-        self._gather(block=False)
         self._current = batch = self._next_batch()
         if batch and self._begin(batch):
             self._transact(batch)
@@ -352,6 +351,8 @@ class Writer:
             self._undo_all()
 
     def _next_batch(self) -> list[Write]:
+        if len(self._waiting) == 1:
+            return [self._waiting.popleft()]
         urgent = [write for write in self._waiting if write.urgent]
         # Urgent ones were put in front newest first; among themselves order must hold.
         urgent.sort(key=lambda write: write.handed)
