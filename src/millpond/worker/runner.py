@@ -130,7 +130,12 @@ class Runner:
         self._handlers.flush(force=True)
         ended = [group.join(left) for group in self._groups]
         ended += [self._loop.join(left()), self._monitor.close(left())]
-        return all(ended)
+        whole = all(ended)
+        if whole and self._marks is not None:
+            # Not before: a handler left behind still marks its end, and its lock says it lives.
+            marks, self._marks = self._marks, None
+            marks.close()
+        return whole
 
     def _begin(self, begin: Begin) -> None:
         self._handlers.name(WorkerId(begin.worker), begin.owner)
