@@ -98,7 +98,7 @@ def test_b04_the_relaxed_mode_is_asked_for_and_shown(mill: Mill) -> None:
     assert "normal" in shown.stdout
     assert "power" in shown.stdout
     plain = mill.run("doctor", "--url", "jobs.db")
-    assert "may lose" not in plain.stdout
+    assert "may take" not in plain.stdout
 
 
 @pytest.mark.parametrize(("asked", "level"), [(None, 2), ("full", 2), ("normal", 1)])
