@@ -166,6 +166,34 @@ def test_a_drain_takes_back_what_a_lost_worker_left(lab: Lab) -> None:
     assert Jobs(pond).outcomes(ref.id) == ["lease_lost", "completed"]
 
 
+def test_jobs_of_before_a_reboot_are_taken_back_after_their_lease_by_our_own_clock(
+    lab: Lab,
+) -> None:
+    from millpond.model import Want, WorkerInfo
+
+    clock = ManualClock()
+    pond = lab.pond(clock)
+
+    @pond.task(lease=60, retry=AT_ONCE)
+    def work() -> None: ...
+
+    ref = work.enqueue()
+    dead = pond.store.register(WorkerInfo("gone", 1, None, "0", 15_000, ("work",))).result()
+    assert pond.store.claim(dead, [Want(1)], ["work"], 1).result().claims
+    clock.reboot()
+    jobs, begun = Jobs(pond), clock.now()
+    with lab.worker(pond, recover_ms=20, poll_ms=20):
+
+        def passes() -> bool:
+            clock.advance(1)
+            threading.Event().wait(0.02)
+            return jobs.state(ref.id) is State.COMPLETED
+
+        wait_for(passes, "the recovery")
+    assert clock.now() - begun >= 60_000
+    assert jobs.outcomes(ref.id) == ["lease_lost", "completed"]
+
+
 def test_draining_an_empty_store_in_memory_is_quick_and_repeatable(lab: Lab) -> None:
     from millpond.app import Millpond
 

@@ -185,6 +185,18 @@ def test_what_outlasts_the_drain_is_ended_and_goes_back_uncharged(lab: Lab, task
     assert not psutil.pid_exists(int(lab.lines("pids")[0]))
 
 
+def test_without_runner_processes_a_signal_drains_as_well(lab: Lab) -> None:
+    app = lab.app(SLEEPER)
+    pond = lab.pond()
+    worker = lab.start(app, processes=0)
+    wait_for(lambda: worker.said("worker_started"))
+    ref = pond.enqueue("naps", {"n": 1, "seconds": 0.4})
+    Jobs(pond).wait_running(ref.id)
+    assert worker.runners() == []
+    assert worker.stop().startswith("worker stopped: 1 finished")
+    assert Jobs(pond).outcomes(ref.id) == ["completed"]
+
+
 def test_a_second_signal_does_not_wait(lab: Lab) -> None:
     app = lab.app(SLEEPER)
     pond = lab.pond()
@@ -307,6 +319,30 @@ def test_a_job_that_kills_its_runner_ends_failed_with_the_signal_and_harms_no_ot
     assert {ref.job().attempts for ref in good} == {1}
     assert worker.process.poll() is None
     worker.stop()
+    jobs.sound()
+
+
+def test_a_cancelled_job_that_takes_its_runner_along_is_not_run_again(lab: Lab) -> None:
+    app = lab.app(
+        "from millpond import Backoff, Context\n"
+        "@pond.task(max_attempts=5, retry=Backoff(base=0))\n"
+        "def poison(*, ctx: Context):\n"
+        "    open(f'{folder}/runs', 'a').write(f'{ctx.attempt} ')\n"
+        "    while ctx.attempt == 2 and not os.path.exists(f'{folder}/go'): time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    pond = lab.pond()
+    worker = lab.start(app)
+    wait_for(lambda: worker.said("worker_started"))
+    ref = pond.enqueue("poison")
+    wait_for(lambda: len(lab.lines("runs")) == 2, "the second attempt")
+    pond.cancel(ref.id)
+    lab.touch("go")
+    jobs = Jobs(pond)
+    assert jobs.wait_final(ref.id) == [State.CANCELLED]
+    assert jobs.outcomes(ref.id) == ["crashed", "crashed"]
+    worker.stop()
+    assert lab.lines("runs") == ["1", "2"]
     jobs.sound()
 
 

@@ -27,6 +27,9 @@ SILENT_MS = 60_000
 """A storage thread that leaves a beat unanswered so much longer than it may take is dead."""
 
 
+LAST_CHANCE_MS = 5_000
+
+
 class Beats:
     """Beats in time; one under way at most. Moments are the store's monotonic milliseconds."""
 
@@ -40,6 +43,7 @@ class Beats:
         self._timer = leases.BeatTimer(shared.config.beat_ms, now)
         self._under_way: tuple[Ticket[BeatAnswer], int] | None = None
         self._committed = now
+        self._doubted = False
         self._progress: dict[int, tuple[Token, bytes]] = {}
         self._progress_ticket: Ticket[None] | None = None
         self.generation = 0
@@ -92,9 +96,10 @@ class Beats:
         ticket, dead_at = self._under_way
         if not ticket.done():
             if now >= dead_at:
-                raise WorkerFailed("the storage thread does not answer: the worker ends")
+                self._give_up_or_wait(ticket, now)
             return
         self._under_way = None
+        self._doubted = False
         try:
             answer = ticket.result(0)
         except StoreClosed as error:
@@ -104,6 +109,13 @@ class Beats:
             self._timer.again(now, AGAIN_MS)
         else:
             self._learn(answer)
+
+    def _give_up_or_wait(self, ticket: Ticket[BeatAnswer], now: int) -> None:
+        """End the worker at the second look: the first may follow a standstill of all threads."""
+        if self._doubted:
+            raise WorkerFailed("the storage thread does not answer: the worker ends")
+        self._doubted = True
+        self._under_way = (ticket, now + LAST_CHANCE_MS)
 
     def _learn(self, answer: BeatAnswer) -> None:
         shared = self._shared
@@ -150,22 +162,23 @@ class Beats:
     def _lose(self, numbers: list[int], why: str) -> None:
         holdings = self._shared.holdings
         found = [held for number in numbers if (held := holdings.all.get(number))]
-        lost = [held for held in found if not (held.settling or held.gone)]
-        for held in lost:
+        lost = [held for held in found if not held.settling]
+        for held in [each for each in lost if not each.gone]:
             held.gone = True
             journal.lease_lost(held, why)
             if held.member is None:
                 holdings.waiting[held.group].remove(held)
                 holdings.remove(held)
                 holdings.tally.lost += 1
+        # Told at every beat: an order can meet a job between its line and its start.
         if lost:
             self._staff.halt([held.number for held in lost], "lease_lost")
 
     def _cancel(self, numbers: list[int]) -> None:
         holdings = self._shared.holdings
         found = [held for number in numbers if (held := holdings.all.get(number))]
-        asked = [held for held in found if not (held.settling or held.cancelled or held.gone)]
-        for held in asked:
+        asked = [held for held in found if not (held.settling or held.gone)]
+        for held in [each for each in asked if not each.cancelled]:
             held.cancelled = True
             if held.member is None:
                 holdings.waiting[held.group].remove(held)

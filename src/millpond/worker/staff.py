@@ -13,7 +13,7 @@ from millpond.context import Why
 from millpond.worker import journal
 from millpond.worker.crew import Crew, Member, Stand
 from millpond.worker.forms import Form
-from millpond.worker.frames import Begin, Drop, Halt, Hello, Quit, Renewed, ToKeeper
+from millpond.worker.frames import Begin, Broken, Drop, Halt, Hello, Quit, Renewed, ToKeeper
 from millpond.worker.settling import how_it_ended
 from millpond.worker.shared import WorkerFailed
 
@@ -85,11 +85,12 @@ class Staff:
         if isinstance(frame, Hello):
             self._greet(member, frame)
             return
-        message = getattr(frame, "message", "")
+        if not isinstance(frame, Broken):
+            return
         if self.hello is None or not self._form.processes:
-            raise WorkerFailed(message)
-        member.said = message
-        journal.runner_broken(member.index, message)
+            raise WorkerFailed(frame.message)
+        member.said = frame.message
+        journal.runner_broken(member.index, frame.message)
 
     def welcome(self, begin: Begin) -> None:
         """The keeper is registered: members that are there may begin, later ones do at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 _WEIGHT = 1 / 16
 """Weight of one run in the moving mean: a change of pace shows after some twenty runs."""
 
-CEILING = 4096
+CEILING = 2048
 """The most jobs beyond what runs; past this a larger window gains nothing and holds more up."""
 
 
