@@ -37,14 +37,16 @@ def require_room(target: Path, source: str) -> None:
         )
 
 
-def copy(source: Any, connect: Callable[[str], Any], target: Path, progress: Progress) -> None:
+def copy(
+    source: Any, connect: Callable[[str], Any], target: Path, pages: int, progress: Progress
+) -> None:
     """Copy what one snapshot of `source` holds to a new file, check it, give it its name.
 
     Only a complete and sound copy ever has the name of `target`.
     """
     part = target.with_name(f"{target.name}.part-{os.getpid()}")
     try:
-        _fill(source, connect, part, progress)
+        _fill(source, connect, part, pages, progress)
         require_sound(connect(f"file:{quote(str(part))}?mode=ro&immutable=1"), part)
         _name(part, target)
     finally:
@@ -53,7 +55,9 @@ def copy(source: Any, connect: Callable[[str], Any], target: Path, progress: Pro
                 Path(f"{part}{ending}").unlink()
 
 
-def _fill(source: Any, connect: Callable[[str], Any], part: Path, progress: Progress) -> None:
+def _fill(
+    source: Any, connect: Callable[[str], Any], part: Path, pages: int, progress: Progress
+) -> None:
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     copied = connect(f"file:{quote(str(part))}")
     try:
@@ -61,7 +65,10 @@ def _fill(source: Any, connect: Callable[[str], Any], part: Path, progress: Prog
         for pragma in ("journal_mode=OFF", "synchronous=OFF"):
             copied.execute(f"PRAGMA {pragma}").fetchall()
         source.backup(
-            copied, pages=PAGES, progress=lambda _, left, total: progress(total - left, total)
+            copied,
+            pages=pages,
+            progress=lambda _, left, total: progress(total - left, total),
+            sleep=0.005,
         )
     finally:
         copied.close()

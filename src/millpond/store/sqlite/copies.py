@@ -16,7 +16,6 @@ from millpond.store.sqlite.archiver import Archiver
 from millpond.store.sqlite.checkpoint import Election
 from millpond.store.sqlite.connect import open_connection, primary_code, translate
 from millpond.store.sqlite.named import SQL
-from millpond.store.sqlite.names import Context
 from millpond.store.sqlite.part import Part
 from millpond.store.sqlite.shelf import Lines, StoreFile
 
@@ -80,11 +79,14 @@ class CopiesPart(Part):
         at = self.clock.now()
 
         def copy(source: Any) -> None:
-            backup.copy(source, self._connect_uri, target, progress or (lambda *_: None))
+            # A store in memory has one connection, and is copied in one step between two writes.
+            pages = -1 if source is self._first else backup.PAGES
+            told = progress or (lambda *_: None)
+            backup.copy(source, self._connect_uri, target, pages, told)
 
         try:
             if self.path == _MEMORY:
-                self._write(lambda tx: copy(_connection(tx))).result()
+                copy(self._first)
             else:
                 self._copy_snapshot(copy)
         except OSError as error:
@@ -114,7 +116,3 @@ def _same(one: Path, other: str) -> bool:
         return one.samefile(other)
     except OSError:
         return str(one) == other
-
-
-def _connection(tx: Context) -> Any:
-    return getattr(tx.execute, "__self__")  # noqa: B009

@@ -21,6 +21,7 @@ class Part:
     clock: Clock
     config: StoreConfig
     _module: Any
+    _first: Any
 
     def _read(self, look: Callable[[Any], T]) -> T:
         """Run `look(execute)` in one snapshot."""
