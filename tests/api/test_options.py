@@ -301,3 +301,12 @@ def test_a_limit_can_be_lifted(pond: Millpond, report: Task[[int], None, None]) 
 
     hand.claim()
     hand.claim()
+
+
+def test_an_option_given_as_an_argument_is_told_where_it_goes(pond: Millpond) -> None:
+    @pond.task
+    def report(day: str) -> None: ...
+
+    with pytest.raises(BadPayload, match=r"Options go apart: report\.using\(key=\.\.\.\)"):
+        report.enqueue("monday", key="k")  # type: ignore[call-arg]
+    assert pond.jobs() == []

@@ -211,3 +211,41 @@ except BadConfig as error:
     command = [sys.executable, "-c", program, str(tmp_path / "jobs.db")]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     assert "sqlite3.Connection" in done.stdout
+
+
+def test_the_first_use_of_a_pond_may_be_inside_an_open_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    Millpond(path).open().close()
+    with Millpond(path, busy="200ms") as pond:
+        pond.close()
+    pond = Millpond(path, busy="200ms")
+
+    @pond.task
+    def report(n: int) -> None: ...
+
+    conn = sqlite3.connect(path)
+    conn.execute("CREATE TABLE orders (id INTEGER)")
+    conn.execute("INSERT INTO orders VALUES (1)")
+    ref = report.using(tx=conn).enqueue(1)
+    conn.commit()
+    assert ref.job().state == "ready"
+    conn.close()
+    pond.close()
+
+
+def test_a_store_that_is_not_there_cannot_be_made_inside_a_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    pond = Millpond(path, busy="200ms")
+
+    @pond.task
+    def report(n: int) -> None: ...
+
+    conn = sqlite3.connect(path)
+    conn.execute("PRAGMA journal_mode=WAL")
+    conn.execute("CREATE TABLE orders (id INTEGER)")
+    conn.execute("INSERT INTO orders VALUES (1)")
+    with pytest.raises(StoreBusy, match=r"Call pond\.open\(\) before you begin"):
+        report.using(tx=conn).enqueue(1)
+    conn.rollback()
+    conn.close()
+    pond.close()

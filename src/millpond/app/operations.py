@@ -210,7 +210,7 @@ def _not_found(job_id: int) -> JobNotFound:
     outside = "" if 0 <= job_id <= _LARGEST_ID else ": ids are positive 64-bit integers"
     return JobNotFound(
         f"there is no job {shown}{outside}; it never existed, was pruned, or the transaction "
-        "that enqueued it was rolled back"
+        "that enqueued it is not committed yet or was rolled back"
     )
 
 

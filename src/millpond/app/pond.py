@@ -22,7 +22,7 @@ from millpond.codec import encode_json
 from millpond.config.settings import QueueSettings, TaskSettings
 from millpond.config.store import StoreConfig, shown_url
 from millpond.context import current_context
-from millpond.errors import BadConfig, UnknownTask
+from millpond.errors import BadConfig, StoreBusy, UnknownTask
 from millpond.model import Admission, Connection, JobSpec
 from millpond.policy.retry import RetryRules
 from millpond.store.protocol import Store
@@ -298,9 +298,16 @@ class Millpond(Operations):
 
         To write that would wait for the very transaction that waits for us.
         """
-        if tx is not None and is_open(tx, self.config) and self._opening.is_open:
+        if tx is None or not is_open(tx, self.config):
+            return self.ready()
+        try:
             return self._opening.opened.store
-        return self.ready()
+        except StoreBusy as error:
+            msg = (
+                f"{error} If it is your own transaction that holds the lock: a store that does "
+                "not exist yet cannot be made inside it. Call pond.open() before you begin."
+            )
+            raise StoreBusy(msg) from error
 
     @property
     def _runs_now(self) -> bool:
@@ -314,8 +321,8 @@ class Millpond(Operations):
         if options.get("queue") is None:
             msg = (
                 f"there is no task {name!r} here or in {shown_url(self.url)}: "
-                f"{closest(name, {*self.registry, *known})} Or say queue=, to store the job for "
-                "a worker that will know the task"
+                f"{closest(name, {*self.registry, *known})} "
+                "(with queue= the job is stored for a worker that will know the task)"
             )
             raise UnknownTask(msg)
         return TaskSettings(name)

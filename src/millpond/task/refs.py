@@ -99,7 +99,7 @@ class JobRef(Generic[R]):
         if job is None or job.operation_id != self.operation_id:
             msg = (
                 f"job {self.id} (operation {self.operation_id}) is not in the store: it was "
-                "pruned, or the transaction it was enqueued in was rolled back"
+                "pruned, or its transaction is not committed yet or was rolled back"
             )
             raise JobNotFound(msg)
         return job

@@ -13,6 +13,7 @@ from millpond.codec import Signature, encode_json
 from millpond.config.settings import TaskSettings
 from millpond.config.store import StoreConfig
 from millpond.context import Context, current_context
+from millpond.errors import BadPayload
 from millpond.model import Admission, Connection, JobSpec
 from millpond.policy.retry import RetryRules, Verdict, verdict
 from millpond.task.options import Options, read_options
@@ -80,9 +81,11 @@ class Bound(Generic[P, R]):
 
     def spec(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
         """Return the job that a call with these arguments means."""
-        return _make_spec(
-            *self._head, self._encode(args, kwargs, max_bytes=self._most), *self._tail
-        )
+        try:
+            payload = self._encode(args, kwargs, max_bytes=self._most)
+        except BadPayload as error:
+            raise _with_hint(error, self.task, kwargs) from None
+        return _make_spec(*self._head, payload, *self._tail)
 
     def spec_named(self, payload: Mapping[str, Any]) -> JobSpec:
         """Return the job for JSON data by parameter name; refused when the function would."""
@@ -93,6 +96,18 @@ class Bound(Generic[P, R]):
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._given.items())
         return f"{self.task.name}.using({shown})"
+
+
+def _with_hint(
+    error: BadPayload, task: Task[Any, Any, Any], given: Mapping[str, Any]
+) -> BadPayload:
+    """Tell who passed an option as an argument where options go."""
+    names = {parameter.name for parameter in task.signature.parameters}
+    options = [name for name in given if name in Options.__annotations__ and name not in names]
+    if not options:
+        return error
+    shown = ", ".join(f"{name}=..." for name in options)
+    return BadPayload(f"{error}. Options go apart: {task.name}.using({shown}).enqueue(...)")
 
 
 class Task(Generic[P, C, R]):

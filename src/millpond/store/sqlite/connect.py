@@ -148,11 +148,17 @@ def try_begin(conn: Any, path: str = "") -> bool:
     return True
 
 
+LOOK_FOR = (
+    "Try again, or look for a long transaction; if it is this thread's own on the same file, "
+    "pass its connection as tx=."
+)
+
+
 def busy(path: str, waited_s: float, hint: str = "") -> StoreBusy:
     """Return the error that names the wait."""
     return StoreBusy(
         f"{path} stayed locked by another connection for {waited_s:.2f} s, the whole busy "
-        f"budget; nothing was written. {hint or 'Try again, or look for a long transaction.'}"
+        f"budget; nothing was written. {hint or LOOK_FOR}"
     )
 
 
