@@ -340,9 +340,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
             first = run(SQL["first_due"]).fetchone()
             if first is not None and first[0] <= now:
                 return True
-            lanes = run(SQL["claimable_lanes"]).fetchall()
-            known = {ident: name for ident, name, _ in run(SQL["all_tasks"])} if lanes else {}
-            return any(known[task] in tasks for task, _, _ in lanes)
+            return any(task in tasks for (task,) in run(SQL["claimable_tasks"]))
 
         return self._read(look)
 

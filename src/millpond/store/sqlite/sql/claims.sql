@@ -102,5 +102,6 @@ DELETE FROM millpond_coalesce WHERE queue = :queue AND task = :task AND key = :k
 -- name: claim_stands
 SELECT count(*) FROM millpond_running WHERE worker = :worker AND claim BETWEEN :first AND :last;
 
--- name: claimable_lanes
-SELECT task, queue, workload FROM millpond_lane INDEXED BY millpond_lane_ready WHERE n_ready > 0;
+-- name: claimable_tasks
+SELECT t.name FROM millpond_lane l INDEXED BY millpond_lane_ready
+  CROSS JOIN millpond_task t ON t.id = l.task WHERE l.n_ready > 0;
