@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from email.message import Message
 from email.utils import format_datetime
 
 import pytest
@@ -73,3 +74,11 @@ def test_a_busy_answer_without_the_header_leaves_the_wait_to_the_backoff() -> No
 @pytest.mark.parametrize("status", [200, 404, 500])
 def test_any_other_answer_is_not_for_the_helper_to_judge(status: int) -> None:
     assert retry_from_response(status, {"Retry-After": "7"}, NOW) is None
+
+
+def test_the_headers_that_urllib_gives_are_read_as_they_are() -> None:
+    headers: Message[str, str] = Message()
+    headers["Retry-After"] = "7"
+    retry = retry_from_response(503, headers, NOW)
+    assert retry is not None
+    assert retry.after == 7

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Protocol
 
 from millpond.errors import Retry
 
@@ -16,6 +17,14 @@ _LONGEST = 10 * 365 * 86_400
 """Seconds, the longest that `Retry` accepts: a server may send any number of digits."""
 
 _SECONDS = re.compile(r"\d+(\.\d*)?", re.ASCII)
+
+
+class Headers(Protocol):
+    """The headers of an answer, of any HTTP library: a mapping, or urllib's message."""
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """Return names and values."""
+        ...
 
 
 def retry_after_seconds(header_value: str | None, now: datetime | None = None) -> float | None:
@@ -35,9 +44,7 @@ def retry_after_seconds(header_value: str | None, now: datetime | None = None) -
     return min(max(wait, 0.0), _LONGEST)
 
 
-def retry_from_response(
-    status: int, headers: Mapping[str, str], now: datetime | None = None
-) -> Retry | None:
+def retry_from_response(status: int, headers: Headers, now: datetime | None = None) -> Retry | None:
     """Return the `Retry` to raise for a 429 or 503 answer, None for any other status.
 
     Without a readable `Retry-After` the task's backoff decides alone. Header names count
