@@ -28,9 +28,7 @@ class Pace:
         wanted = jobs * self.target_us // max(held_us, 1)
         most = self.size * 2 if jobs >= self.size else self.size
         size = min(max(wanted, self.size // 2), most)
-        return Pace(
-            min(max(size, self.least), self.most), self.least, self.most, self.target_us
-        )
+        return Pace(min(max(size, self.least), self.most), self.least, self.most, self.target_us)
 
 
 def pause_s(held_us: int, *, least_s: float = 0.005, most_s: float = 0.1) -> float:

@@ -169,8 +169,10 @@ SELECT j.id, coalesce(a.attempts, 0) AS used, count(t.number) AS shown, coalesce
  LIMIT 100;
 
 -- name: completed_twice
-SELECT job, count(*) FROM millpond_attempt WHERE outcome = 'completed'
- GROUP BY job HAVING count(*) > 1 LIMIT 100;
+-- Only a job that was put back may be completed again.
+SELECT a.job, count(*) FROM millpond_attempt a JOIN millpond_job j ON j.id = a.job
+ WHERE a.outcome = 'completed' AND j.first_attempts IS NULL
+ GROUP BY a.job HAVING count(*) > 1 LIMIT 100;
 
 -- name: stuck
 -- A limit has room, jobs of a lane are set aside for it, and none of that lane has been brought
