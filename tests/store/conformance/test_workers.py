@@ -94,6 +94,17 @@ def test_a_silent_worker_is_forgotten_in_the_end_unless_it_holds_something(bench
     assert (answer.registered, answer.lost) == (True, ())
 
 
+def test_a_worker_stopped_for_a_day_registers_anew_before_it_is_thought_to_serve(bench: Bench):
+    """Its tasks are nobody's from then on, and a beat alone must not hide that."""
+    keeper = bench.keeper()
+    bench.clock.advance(ms=DAY_MS + 1)
+    bench.store.purge(**KEEP).result()
+    bench.job()
+    assert not keeper.beat().registered
+    assert keeper.claim() == []
+    assert bench.store.status().unserved_tasks == [("mail", 1)]
+
+
 def test_a_step_of_the_wall_clock_does_not_make_a_live_worker_useless(bench: Bench):
     """A device boots in 1970, works, and is told the time: its worker has not beaten since."""
     keeper, job = bench.keeper(), bench.job()
