@@ -7,11 +7,11 @@ connection that belongs to an application.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millpond.ids import uuid7_many
 from millpond.model import Admission, JobId, JobSpec
@@ -265,12 +265,14 @@ def _count(tx: Context, plan: _Plan) -> None:
         tx.execute(SQL["take_capacity"], use)
 
 
-def stands(execute: object, answers: list[Admission]) -> bool:
-    """Read back whether the admitted jobs of an enqueue are there, by id and operation id."""
+def stands(execute: Callable[..., Any], answers: Sequence[Admission]) -> bool | None:
+    """Read back whether an enqueue was committed: its own jobs tell. None: it made none."""
+    admitted = [answer for answer in answers if answer.answer == "admitted"]
+    if not admitted:
+        return None
     return all(
         execute(
-            SQL["job_with_operation"], {"job": a.job_id, "operation_id": a.operation_id}
-        ).fetchone()  # type: ignore[operator]
-        for a in answers
-        if a.answer == "admitted"
+            SQL["job_with_operation"], {"job": one.job_id, "operation_id": one.operation_id}
+        ).fetchone()
+        for one in admitted
     )

@@ -301,10 +301,10 @@ def _memo(tx: Context, operation_id: str, task: int) -> bytes | None:
     return None if row is None else bytes(row[0])
 
 
-def stands(execute: Any, worker: WorkerId, batch: ClaimBatch) -> bool:
-    """Read back whether a claim was committed."""
+def stands(execute: Any, worker: WorkerId, batch: ClaimBatch) -> bool | None:
+    """Read back whether a claim was committed; None when it took nothing."""
     if not batch.claims:
-        return True
+        return None
     numbers = [taken.token.claim for taken in batch.claims]
     key = {"worker": worker, "first": min(numbers), "last": max(numbers)}
     return bool(execute(SQL["claim_stands"], key).fetchone()[0] == len(numbers))

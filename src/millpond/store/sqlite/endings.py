@@ -432,12 +432,14 @@ def take_back(
 _KIND: dict[State | None, str] = {State.FAILED: "failed", State.CANCELLED: "cancelled"}
 
 
-def stands(execute: Any, settlements: Sequence[Settlement], answers: Sequence[Settled]) -> bool:
-    """Read back whether a settle was committed: its running rows are gone."""
+def stands(
+    execute: Any, settlements: Sequence[Settlement], answers: Sequence[Settled]
+) -> bool | None:
+    """Read back whether a settle was committed: its running rows are gone. None: it ended none."""
+    ended = [said.token for said, answer in zip(settlements, answers, strict=True) if answer.held]
+    if not ended:
+        return None
     return not any(
-        execute(
-            SQL["still_running"], {"job": said.token.job_id, "claim": said.token.claim}
-        ).fetchone()
-        for said, answer in zip(settlements, answers, strict=True)
-        if answer.held
+        execute(SQL["still_running"], {"job": token.job_id, "claim": token.claim}).fetchone()
+        for token in ended
     )
