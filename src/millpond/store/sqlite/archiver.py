@@ -71,9 +71,7 @@ class Archiver:
             raise
         return shelf
 
-    def _settle_other(
-        self, open_shelf: Callable[[Path], Shelf], path: str, position: int
-    ) -> None:
+    def _settle_other(self, open_shelf: Callable[[Path], Shelf], path: str, position: int) -> None:
         try:
             left: Shelf = self._safely(lambda: open_shelf(Path(path)))
         except BadConfig:

@@ -10,7 +10,6 @@ import random
 import threading
 import time
 import uuid
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
@@ -44,7 +43,7 @@ from millpond.model import (
     WorkerRow,
 )
 from millpond.store import migrate
-from millpond.store.sqlite import admit, care, claims, declare, endings, gates, views
+from millpond.store.sqlite import admit, care, claims, declare, endings, forking, gates, views
 from millpond.store.sqlite.checkpoint import Checkpointer, Election
 from millpond.store.sqlite.connect import (
     begin,
@@ -63,8 +62,9 @@ from millpond.store.sqlite.plans import plan_findings
 from millpond.store.sqlite.probes import FileIdentity, SystemProbes, library
 from millpond.store.sqlite.retention import RetentionPart
 from millpond.store.sqlite.review import ReviewPart
+from millpond.store.sqlite.tickets import Ticket
 from millpond.store.sqlite.wake import Waker
-from millpond.store.sqlite.writer import Session, Ticket, Writer
+from millpond.store.sqlite.writer import Session, Writer
 
 log = logging.getLogger("millpond.store")
 
@@ -73,7 +73,6 @@ MEMORY = ":memory:"
 LOOK_EVERY_S = 1.0
 """How often the file is compared with what was opened."""
 
-_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 _abandoned: list[Any] = []
 """Connections inherited through fork: closing one would drop the parent's locks."""
 
@@ -114,8 +113,9 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
             self.path, self._election, self._connect, self.config.checkpoint_pages
         )
         self._first: Any = None
-        self._open_all()
-        _stores.add(self)
+        with forking.guard:
+            self._open_all()
+            forking.stores.add(self)
 
     # -- opening and closing ------------------------------------------------------------
 
@@ -129,10 +129,11 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
             SystemProbes(self._module),
             strict=self.config.strict_safety,
             allow_network_fs=self.config.allow_network_fs,
-            own_open=any(store.path == self.path for store in _stores),
+            own_open=any(store.path == self.path for store in forking.stores),
         )
 
     def _open_all(self) -> None:
+        forking.refuse_inherited(self.path)
         enforce(self.findings())
         try:
             self._first = self._connect()
@@ -183,29 +184,62 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         return done
 
     def open(self) -> Any:
-        """Hand the connection to the storage thread."""
+        """Hand the connection to the storage thread, opened anew after a rest."""
+        if self._first is None:
+            self._first = self._connect()
         return self._first
+
+    def lay_down(self) -> None:
+        """Close what the storage thread uses; a store in memory is its connection, and stays."""
+        if self.path == MEMORY:
+            return
+        self._checkpointer.close()
+        first, self._first = self._first, None
+        if first is not None:
+            first.close()
+
+    def rest(self) -> bool:
+        """Before a fork: close every connection and hold all threads off."""
+        rested = self._writer.rest(forking.REST_S)
+        self._read_lock.acquire()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+        if rested and not self._writer.runs:
+            self.lay_down()
+        return rested
+
+    def resume(self) -> None:
+        """After a fork, in the parent: go on."""
+        self._read_lock.release()
+        self._writer.resume()
 
     def close(self) -> None:
         """Finish the writes handed over, then refuse more."""
-        _stores.discard(self)
         if self._pid != os.getpid():
             return
         self._writer.close()
+        with forking.guard:
+            forking.stores.discard(self)
+            self._close_all()
+
+    def _close_all(self) -> None:
         with self._read_lock:
             reader, self._reader = self._reader, None
             if reader is not None:
                 reader.close()
         self._checkpointer.close()
-        self._first.close()
+        if self._first is not None:
+            self._first.close()
         self._waker.close()
         self._election.leave()
 
     def abandon(self) -> None:
-        """In a forked child: drop everything inherited without closing it."""
-        _abandoned.extend([self._writer.abandon(), self._reader, self._first, self._checkpointer])
-        self._reader = None
+        """In a forked child: drop what was inherited; an open connection is never closed here."""
+        _abandoned.extend([self._writer.abandon(), self._first, self._checkpointer])
         self._read_lock = threading.Lock()
+        self._waker.close()
+        self._election.leave()
 
     def _check_mine(self) -> None:
         if self._pid != os.getpid():
@@ -229,6 +263,10 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
     def undone(self, context: Context) -> None:
         """Forget what an undone operation may have made."""
         context.forget()
+
+    def unclear(self, context: Context) -> None:
+        """Keep no names of a transaction that may not have been written."""
+        context.cacheable = False
 
     def committed(self, context: Context) -> None:
         """Keep the names, nudge the keepers."""
@@ -533,7 +571,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
             raise StoreClosed(str(self._gone))
 
 
-def _enqueue_stands(conn: Any, answers: list[Admission]) -> bool:
+def _enqueue_stands(conn: Any, answers: list[Admission]) -> bool | None:
     return admit.stands(conn.execute, answers)
 
 
@@ -543,13 +581,3 @@ def _percentiles(samples: deque[int]) -> tuple[int, int, int]:
         return 0, 0, 0
     last = len(ordered) - 1
     return ordered[last // 2], ordered[round(last * 0.99)], ordered[last]
-
-
-def _after_fork() -> None:
-    for store in list(_stores):
-        store.abandon()
-    _stores.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from millpond.clock import Clock
 from millpond.config import StoreConfig
 from millpond.store.sqlite.names import Context
-from millpond.store.sqlite.writer import Ticket
+from millpond.store.sqlite.tickets import Ticket
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from millpond.store.sqlite import care
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context
 from millpond.store.sqlite.part import Part, timed
-from millpond.store.sqlite.writer import Ticket
+from millpond.store.sqlite.tickets import Ticket
 
 EVENTS_MS = 365 * 86_400_000
 """What people did is kept for a year; what they did to a job, as long as the job."""

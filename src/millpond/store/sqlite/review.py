@@ -34,7 +34,7 @@ from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context, LaneName, text
 from millpond.store.sqlite.part import Part, timed
 from millpond.store.sqlite.search import matching
-from millpond.store.sqlite.writer import Ticket
+from millpond.store.sqlite.tickets import Ticket
 
 FAILURES_SCANNED = 100_000
 """Failed jobs that are grouped at most, the newest ones."""
@@ -402,9 +402,7 @@ class ReviewPart(Part):
         """Cancel waiting jobs, ask running ones."""
         return self._act(len(ids), lambda tx: cancel(tx, ids, by, note))
 
-    def _act(
-        self, many: int, run: Callable[[Context], tuple[Acted, ...]]
-    ) -> Ticket[ActedBatch]:
+    def _act(self, many: int, run: Callable[[Context], tuple[Acted, ...]]) -> Ticket[ActedBatch]:
         if many > BATCH:
             msg = f"a batch has at most {BATCH} jobs, not {many}: a larger one holds the lock"
             raise ValueError(msg)

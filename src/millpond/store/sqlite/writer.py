@@ -14,15 +14,15 @@ Operations are SQL and policy only: no handler, no log, no callback runs inside 
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from millpond import fault
 from millpond.errors import CommitUncertain, StoreBusy, StoreClosed
@@ -35,6 +35,7 @@ from millpond.store.sqlite.connect import (
     translate,
     try_begin,
 )
+from millpond.store.sqlite.tickets import Ticket
 
 log = logging.getLogger("millpond.store")
 
@@ -45,92 +46,13 @@ GROUP_JOBS = 5_000
 """Operations, and jobs in them, in one transaction: bounds how long the write lock is held."""
 
 
-class Ticket(Generic[T]):
-    """The promise of one write; see `millpond.store.protocol.Ticket`."""
-
-    __slots__ = ("_callbacks", "_done", "_error", "_latch", "_value")
-
-    def __init__(self) -> None:
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self._done = False
-        self._latch = threading.Lock()
-        self._latch.acquire()
-        self._callbacks: list[Callable[[], None]] = []
-
-    def done(self) -> bool:
-        """Tell whether the answer is there."""
-        return self._done
-
-    def result(self, timeout: float | None = None) -> T:
-        """Wait for the answer and return it, or raise what went wrong."""
-        if not self._done:
-            if not self._latch.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
-                msg = f"the write was not committed within {timeout} s; it may still be"
-                raise TimeoutError(msg)
-            self._latch.release()
-        if self._error is not None:
-            raise self._error
-        return self._value  # type: ignore[no-any-return]
-
-    def then(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once the answer is there, in the storage thread."""
-        self._callbacks.append(callback)
-        if self._done:
-            self._call_back()
-
-    def resolve(self, value: T) -> None:
-        """Give the answer."""
-        self._value = value
-        self._finish()
-
-    def reject(self, error: BaseException) -> None:
-        """Give the error."""
-        self._error = error
-        self._finish()
-
-    def _finish(self) -> None:
-        self._done = True
-        self._latch.release()
-        if self._callbacks:
-            self._call_back()
-
-    def _call_back(self) -> None:
-        while self._callbacks:
-            try:
-                callback = self._callbacks.pop()
-            except IndexError:  # another thread took the last one
-                return
-            callback()
-
-    def __await__(self) -> Generator[Any, None, T]:
-        """Await the answer without holding a thread."""
-        if not self._done:
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[None] = loop.create_future()
-            self.then(lambda: _tell(loop, future))
-            yield from future
-        return self.result(0)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    def set_result() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    try:
-        loop.call_soon_threadsafe(set_result)
-    except RuntimeError:
-        return  # the loop was closed: nobody waits any more
-
-
 @dataclass(slots=True, eq=False)
 class Write:
     """One operation handed to the storage thread: `run` on `item` and its neighbours' items.
 
     Neighbours with the same `run` share one call, which returns a value for each item.
     `weight` is the number of jobs in it. `check` reads back, after an unclear COMMIT, whether
-    what `run` wrote stands; without it the outcome stays uncertain.
+    what `run` wrote stands, None when that cannot be told from it.
     """
 
     run: Callable[[Any, Sequence[Any]], Sequence[Any]]
@@ -140,10 +62,18 @@ class Write:
     urgent: bool = False
     weight: int = 1
     hint: str | None = None
-    check: Callable[[Any, Any], bool] | None = None
+    check: Callable[[Any, Any], bool | None] | None = None
     value: Any = None
     error: BaseException | None = None
     handed: float = field(default_factory=time.perf_counter)
+
+
+class Rest:
+    """A request to the storage thread: close the connection, and wait until told to go on."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.over = threading.Event()
 
 
 class Session:
@@ -155,12 +85,19 @@ class Session:
         """Open the write connection, in the storage thread."""
         raise NotImplementedError
 
+    def lay_down(self) -> None:
+        """Close the write connection, in the storage thread; `open` opens it again."""
+        raise NotImplementedError
+
     def start(self, conn: Any) -> Any:
         """Make the transaction context after the lock is held; the clock is read here."""
         raise NotImplementedError
 
     def undone(self, context: Any) -> None:
         """An operation was undone: forget what it may have cached."""
+
+    def unclear(self, context: Any) -> None:
+        """COMMIT has failed, and may have written all the same: keep nothing that was made."""
 
     def committed(self, context: Any) -> None:
         """COMMIT has returned: keep what may be cached, nudge who waits."""
@@ -182,10 +119,12 @@ class Writer:
         self._roll = roll
         self._bound = inbox
         self._busy_s = busy_s
-        self._inbox: SimpleQueue[Write | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Write | Rest | None] = SimpleQueue()
+        self._resting: Rest | None = None
         self._waiting: deque[Write] = deque()
         self._current: list[Write] = []
         self._closing = False
+        self._ended = False
         self._since_gap = 0
         self._conn: Any = None
         self._start_lock = threading.Lock()
@@ -204,7 +143,7 @@ class Writer:
         *,
         urgent: bool = False,
         budget_s: float | None = None,
-        check: Callable[[Any, Any], bool] | None = None,
+        check: Callable[[Any, Any], bool | None] | None = None,
         hint: str | None = None,
     ) -> Ticket[T]:
         """Hand an operation over; it waits for the lock at most `budget_s` from now.
@@ -223,7 +162,7 @@ class Writer:
         run: Callable[[Any, Sequence[Any]], Sequence[T]],
         item: Any,
         weight: int,
-        check: Callable[[Any, Any], bool],
+        check: Callable[[Any, Any], bool | None],
         *,
         hint: str | None = None,
     ) -> Ticket[T]:
@@ -248,7 +187,8 @@ class Writer:
         if self.thread is None:
             self._start()
         self._inbox.put(write)
-        if self.dead is not None:
+        if self._ended:
+            # The thread ended between the look at `_closing` and now: nobody else would answer.
             self._reject_rest()
         return write.ticket
 
@@ -273,10 +213,30 @@ class Writer:
         if thread is not None and thread is not threading.current_thread():
             self._inbox.put(None)
             thread.join(timeout)
-        self._reject_rest()
+        if not self.runs:
+            self._reject_rest()
+
+    @property
+    def runs(self) -> bool:
+        """Whether the storage thread was started and lives."""
+        return self.thread is not None and self.thread.is_alive()
+
+    def rest(self, timeout: float) -> bool:
+        """Bring the thread to rest, without a connection; False when it does not in time."""
+        if not self.runs:
+            return True
+        self._resting = rest = Rest()
+        self._inbox.put(rest)
+        return rest.reached.wait(timeout)
+
+    def resume(self) -> None:
+        """Let the thread go on."""
+        rest, self._resting = self._resting, None
+        if rest is not None:
+            rest.over.set()
 
     def abandon(self) -> Any:
-        """After a fork: forget the parent's connection without closing it, and return it."""
+        """In a forked child: forget a connection without closing it, and return it."""
         conn, self._conn = self._conn, None
         self._closing = True
         self.thread = None
@@ -292,6 +252,7 @@ class Writer:
         except BaseException as error:  # noqa: BLE001  the process must learn of it
             self.dead = error
         finally:
+            self._ended = True
             self._reject_rest()
             self._end()
 
@@ -324,7 +285,9 @@ class Writer:
             if write is None:
                 self._closing = True
                 return bool(self._waiting)
-            if write.urgent:
+            if isinstance(write, Rest):
+                self._lie_down(write)
+            elif write.urgent:
                 self._waiting.appendleft(write)
             else:
                 self._waiting.append(write)
@@ -333,7 +296,17 @@ class Writer:
             except Empty:
                 return True
 
-    def _await_next(self) -> Write | None:
+    def _lie_down(self, rest: Rest) -> None:
+        """Stand outside any transaction and without a connection until the fork is over."""
+        if rest.over.is_set():
+            return
+        self._session.lay_down()
+        self._conn = None
+        rest.reached.set()
+        rest.over.wait()
+        self._conn = self._session.open()
+
+    def _await_next(self) -> Write | Rest | None:
         if self._closing:
             return None
         if self._since_gap:
@@ -404,7 +377,7 @@ class Writer:
             context = self._session.start(self._conn)
             whole = self._run_all(context, batch)
             if whole:
-                self._commit(batch)
+                self._commit(context, batch)
         except Exception as error:  # noqa: BLE001  the transaction failed as a whole
             self._undo_all()
             for write in batch:
@@ -459,7 +432,7 @@ class Writer:
             write.value, write.error = value, None
         return False
 
-    def _commit(self, batch: list[Write]) -> None:
+    def _commit(self, context: Any, batch: list[Write]) -> None:
         if all(write.error is not None for write in batch):
             self._conn.execute("ROLLBACK")
             return
@@ -467,30 +440,33 @@ class Writer:
         try:
             self._conn.execute("COMMIT")
         except Exception as error:  # noqa: BLE001  read back what stands
+            self._session.unclear(context)
             self._unclear(batch, error)
             return
         self.transactions += 1
         self._since_gap += 1
 
     def _unclear(self, batch: list[Write], error: BaseException) -> None:
-        """Find out, operation by operation, whether a failed COMMIT wrote after all."""
+        """Find out whether a failed COMMIT wrote after all: what one can tell holds for all."""
         self._undo_all()
-        for write in batch:
-            if write.error is not None:
-                continue
-            try:
-                stands = write.check is not None and write.check(self._conn, write.value)
-            except Exception:  # noqa: BLE001  the database cannot be read either
-                stands = None
-            if stands:
-                continue
-            if stands is None or (write.check is None and primary_code(error) != FULL):
+        open_ones = [write for write in batch if write.error is None]
+        verdicts = {self._stands(write) for write in open_ones}
+        if True in verdicts:
+            return
+        for write in open_ones:
+            if False in verdicts or primary_code(error) == FULL:
+                write.error = translate(error, self._session.path)
+            else:
                 write.error = CommitUncertain(
                     f"{self._session.path}: COMMIT failed ({error}) and what it wrote could not "
                     "be read back. Look whether it is there before you try again."
                 )
-            else:
-                write.error = translate(error, self._session.path)
+
+    def _stands(self, write: Write) -> bool | None:
+        try:
+            return None if write.check is None else write.check(self._conn, write.value)
+        except Exception:  # noqa: BLE001  the database cannot be read either
+            return None
 
     def _undo_all(self) -> None:
         try:
@@ -533,10 +509,11 @@ class Writer:
                 write = self._inbox.get_nowait()
             except Empty:
                 break
-            if write is not None:
+            if isinstance(write, Write):
                 self._waiting.append(write)
         for write in self._current:
             if not write.ticket.done():
                 write.ticket.reject(self._closed())
-        while self._waiting:
-            self._waiting.popleft().ticket.reject(self._closed())
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            while True:
+                self._waiting.popleft().ticket.reject(self._closed())
