@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
+
+log = logging.getLogger("millpond.store")
 
 T = TypeVar("T")
 
@@ -66,7 +69,10 @@ class Ticket(Generic[T]):
                 callback = self._callbacks.pop()
             except IndexError:  # another thread took the last one
                 return
-            callback()
+            try:
+                callback()
+            except Exception:  # a waiter's mistake must not end the thread that all wait for
+                log.exception("a callback of a write failed")
 
     def __await__(self) -> Generator[Any, None, T]:
         """Await the answer without holding a thread."""
