@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from millpond.errors import BadConfig, StoreError, StoreFull
 from millpond.store.shelf import sync_folder
+from millpond.store.sqlite.connect import CORRUPT, NOTADB, primary_code
 
 PAGES = 1_000
 """Pages of one step: what Ctrl-C waits for."""
@@ -78,9 +79,13 @@ def require_sound(copied: Any, part: Path) -> None:
     """Raise StoreError, with what is wrong, unless SQLite finds a file in order; closes it."""
     try:
         rows = copied.execute("PRAGMA integrity_check(5)").fetchall()
+        wrong = [row[0] for row in rows if row[0] != "ok"]
+    except Exception as error:
+        if primary_code(error) not in {CORRUPT, NOTADB}:
+            raise
+        wrong = [str(error)]
     finally:
         copied.close()
-    wrong = [row[0] for row in rows if row[0] != "ok"]
     if wrong:
         raise StoreError(
             f"the copy {part} is not sound and was deleted: {'; '.join(wrong)}. Check the store "

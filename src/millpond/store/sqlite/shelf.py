@@ -225,7 +225,8 @@ class StoreFile:
 
     def sync(self) -> int:
         """Commit, which syncs, and return the number of the batch."""
-        self._conn.execute("COMMIT")
+        if self._conn.in_transaction:
+            self._conn.execute("COMMIT")
         return self._batch
 
     def close(self) -> None:
