@@ -83,7 +83,8 @@ for _ in range(15):
 stop.set()
 for thread in threads:
     thread.join()
-print(json.dumps([sum(codes), accepted[0] + 3 * 15 - sum(pond.status().counts.values()), pond.verify()]))
+missing = accepted[0] + 3 * 15 - sum(pond.status().counts.values())
+print(json.dumps([sum(codes), missing, pond.verify()]))
 """
 )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.errors import MillpondError, StoreClosed
+from millpond.store import forking
 from millpond.store.protocol import Store
 
 
@@ -35,7 +35,7 @@ class Opening:
         self._open_it = open_it
         self._opened: Opened | None = None
         self._closed = False
-        self.lock = threading.RLock()
+        self.lock = forking.guard
         _openings.add(self)
 
     @property
@@ -83,8 +83,6 @@ class Opening:
 
     def forget(self) -> None:
         """Put the parent's store aside, in a child that was just forked."""
-        # Another thread of the parent may have held the lock, and there is none here to free it.
-        self.lock = threading.RLock()
         if self._opened is not None:
             _put_aside.append(self._opened)
             self._opened = None

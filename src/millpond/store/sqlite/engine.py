@@ -42,8 +42,8 @@ from millpond.model import (
     WorkerInfo,
     WorkerRow,
 )
-from millpond.store import migrate
-from millpond.store.sqlite import admit, care, claims, declare, endings, forking, gates, views
+from millpond.store import forking, migrate
+from millpond.store.sqlite import admit, care, claims, declare, endings, gates, views
 from millpond.store.sqlite.checkpoint import Checkpointer, Election
 from millpond.store.sqlite.connect import (
     begin,

@@ -42,7 +42,8 @@ class Forked(Protocol):
 
 stores: weakref.WeakSet[Forked] = weakref.WeakSet()
 guard = threading.RLock()
-"""Held while a store is opened or closed, so that no fork meets one half way."""
+"""Held while a store is opened or closed, and what opening imports is imported: no fork meets
+one half way, or leaves its child with an import that another thread will never finish."""
 
 _inherited: set[str] = set()
 _restless: list[str] = []
