@@ -74,6 +74,7 @@ class Worker:
 
     process: subprocess.Popen[bytes]
     log: Path
+    buried: bool = False
 
     @property
     def pid(self) -> int:
@@ -126,8 +127,11 @@ class Worker:
         self.process.wait()
 
     def kill_all(self) -> None:
-        """Kill the keeper and whatever it has started, and reap it."""
-        # The group lives as long as anybody in it, so the number cannot be another's.
+        """Kill the keeper and whatever it has started, and reap it; once."""
+        if self.buried:
+            return
+        # The number may be another's later, so it is used only this once.
+        self.buried = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()

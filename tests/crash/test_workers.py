@@ -1,0 +1,45 @@
+"""Rounds of producers and real workers that die at random and at each fault point.
+
+Every acknowledged job comes to its end, none ends twice, and every run of a handler has its
+line in the history.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.crash.mayhem import FAULTS, Figures, Mayhem
+from tests.scenarios.mill import building
+
+
+def one_round(folder: Path, seed: int, faults: list[str], seconds: float) -> Figures:
+    folder.mkdir()
+    with building(folder) as mill:
+        mayhem = Mayhem(mill, seed, faults)
+        mayhem.run(seconds)
+        assert mayhem.settle() == []
+        return mayhem.figures
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_workers_that_die_at_every_step_lose_nothing(tmp_path: Path, part: int) -> None:
+    faults = random.Random(7).sample(FAULTS, len(FAULTS))[part::3]
+    figures = one_round(tmp_path / "round", part, faults, 5)
+    assert figures.accepted > 50
+    assert figures.runs > 50
+    assert sum(figures.deaths.values()) > 10
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+def test_fifty_rounds_of_deaths(tmp_path_factory: pytest.TempPathFactory) -> None:
+    total, roll = Figures(), random.Random(50)
+    folder: Callable[[int], Path] = lambda n: tmp_path_factory.mktemp(f"mayhem{n}") / "round"  # noqa: E731
+    for number in range(50):
+        total.add(one_round(folder(number), 100 + number, roll.sample(FAULTS, 8), 8))
+    sys.stdout.write(f"\n50 rounds: {total}\n")
+    assert set(total.armed) == set(FAULTS)
