@@ -25,8 +25,11 @@ from tests.scenarios.standing import complaints
 from millpond.fault import POINTS
 
 ACTIONS = ("kill", "exit", "stop")
-FAULTS = [f"{point}:{action}" for point in POINTS if point != "migrate" for action in ACTIONS]
-"""Every way to die, or to stand still, at every step; a migration has its own tests."""
+ELSEWHERE = ("migrate", "archive")
+FAULTS = [
+    f"{point}:{action}" for point in POINTS if not point.startswith(ELSEWHERE) for action in ACTIONS
+]
+"""Every way to die, or to stand still, at every step that a worker comes by."""
 
 PRODUCERS_FAULTS = [f"{point}:{how}" for point in ("before-commit", "after-commit")
                     for how in ("kill", "exit")]  # fmt: skip
@@ -112,11 +115,12 @@ class Figures:
     deaths: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     armed: Counter[str] = field(default_factory=Counter)
+    fired: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Figures) -> None:
         self.accepted += other.accepted
         self.runs += other.runs
-        for name in ("deaths", "outcomes", "armed"):
+        for name in ("deaths", "outcomes", "armed", "fired"):
             getattr(self, name).update(getattr(other, name))
 
     def __str__(self) -> str:
@@ -125,7 +129,8 @@ class Figures:
 
         return (
             f"{self.accepted} jobs accepted, {self.runs} runs; deaths: {shown(self.deaths)}; "
-            f"attempts: {shown(self.outcomes)}; faults armed: {shown(self.armed)}"
+            f"attempts: {shown(self.outcomes)}; faults met, of {sum(self.armed.values())} armed: "
+            f"{shown(self.fired)}"
         )
 
 
@@ -137,6 +142,9 @@ class Mayhem:
         self._roll = random.Random(seed)
         self._faults = list(faults)
         self._standing: dict[int, float] = {}
+        self._fault_of: dict[int, str] = {}
+        self._struck: set[int] = set()
+        self._tries: Counter[str] = Counter()
         self._number = 0
         self.figures = Figures()
         mill.write(APP)
@@ -147,12 +155,12 @@ class Mayhem:
 
     def run(self, seconds: float) -> Figures:
         """Let it go on for so long, at least until every fault was armed, then end everybody."""
-        wait, ends = threading.Event(), time.monotonic() + seconds
-        while time.monotonic() < ends or self._faults:
+        wait, began = threading.Event(), time.monotonic()
+        while time.monotonic() < began + (3 * seconds if self._faults else seconds):
             wait.wait(self._roll.uniform(0.05, 0.25))
             self._wake_those_who_stand()
             self._replace_the_dead()
-            if self._roll.random() < 0.35:
+            if self._roll.random() < 0.25:
                 self._strike()
         for each in [*self._producers, *self._workers]:
             each.kill_all()
@@ -168,17 +176,38 @@ class Mayhem:
         return self._mill.start([sys.executable, "producer.py", seed], env)
 
     def _worker(self) -> Worker:
-        fault = ""
-        if self._faults:
-            fault = self._faults.pop()
-            self.figures.armed[fault] += 1
-            # Rare steps are met at their first pass, those of every job a little later.
-            rare = fault.startswith(("recover-read", "beat", "checkpoint"))
-            fault += "" if rare else f"@{self._roll.randrange(12)}"
-        return self._mill.worker(
-            fault=fault, recover="200ms", poll="100ms", drain="1s", level="warning",
+        fault = self._faults.pop() if self._faults else ""
+        # Rare steps are met at their first pass, those of every job a little later.
+        rare = not fault or fault.startswith(("recover-read", "beat", "checkpoint"))
+        worker = self._mill.worker(
+            fault=fault if rare else f"{fault}@{self._roll.randrange(12)}", recover="200ms",
+            poll="100ms", drain="1s", level="warning", env={"MILLPOND_CHECKPOINT_PAGES": "20"},
             concurrency=self._roll.choice((1, 4)), processes=self._roll.choice((1, 1, 2)),
         )  # fmt: skip
+        if fault:
+            self.figures.armed[fault] += 1
+            self._fault_of[worker.pid] = fault
+        return worker
+
+    def _arm_again(self, worker: Worker) -> None:
+        """Give the fault of a worker that died of something else to another one."""
+        fault = self._fault_of.pop(worker.pid, None)
+        if fault is not None and self._tries[fault] < 3:
+            self._tries[fault] += 1
+            self._faults.insert(0, fault)
+
+    def _fired(self, worker: Worker, *, ended: int | None) -> None:
+        """Note that a worker has met its fault, as far as that can be told apart."""
+        fault = self._fault_of.get(worker.pid)
+        if fault is None:
+            return
+        died = ended == 86 or (ended == -signal.SIGKILL and worker.pid not in self._struck)
+        runner = "code 86" in worker.said or (
+            "runner_died" in worker.said and worker.pid not in self._struck
+        )
+        if ended is None or died or (runner and not fault.endswith("stop")):
+            self.figures.fired[fault] += 1
+            del self._fault_of[worker.pid]
 
     # --- what happens to them --------------------------------------------------------------------
 
@@ -186,6 +215,7 @@ class Mayhem:
         victim = self._roll.choice([*self._workers, *self._workers, *self._producers])
         way = self._roll.choice(("keeper", "all", "runner", "pause", "stop"))
         runners = victim.runners()
+        self._struck.add(victim.pid)
         if victim in self._producers or way == "all":
             victim.kill_all()
         elif way == "keeper":
@@ -210,6 +240,8 @@ class Mayhem:
                         until = time.monotonic() + self._roll.choice((0.2, 1.5))
                         self._standing[pid] = until
                         self.figures.deaths["stood still"] += 1
+                        if not {each.pid, pid} & self._struck:
+                            self._fired(each, ended=None)
                     elif time.monotonic() >= self._standing[pid]:
                         os.kill(pid, signal.SIGCONT)
 
@@ -225,6 +257,8 @@ class Mayhem:
                 young = code == 1 and "before it was ready" in each.said
                 assert code in known or young, f"{code}: {each.said[-3000:]}"
                 self.figures.deaths[f"ended {code}"] += 1
+                self._fired(each, ended=code)
+                self._arm_again(each)
                 each.kill_all()
                 crowd[at] = start()
 

@@ -25,10 +25,10 @@ def one_round(folder: Path, seed: int, faults: list[str], seconds: float) -> Fig
         return mayhem.figures
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", range(2))
 def test_workers_that_die_at_every_step_lose_nothing(tmp_path: Path, part: int) -> None:
-    faults = random.Random(7).sample(FAULTS, len(FAULTS))[part::3]
-    figures = one_round(tmp_path / "round", part, faults, 5)
+    faults = random.Random(7).sample(FAULTS, len(FAULTS))[part::4]
+    figures = one_round(tmp_path / "round", part, faults, 4)
     assert figures.accepted > 50
     assert figures.runs > 50
     assert sum(figures.deaths.values()) > 10
@@ -41,5 +41,5 @@ def test_fifty_rounds_of_deaths(tmp_path_factory: pytest.TempPathFactory) -> Non
     folder: Callable[[int], Path] = lambda n: tmp_path_factory.mktemp(f"mayhem{n}") / "round"  # noqa: E731
     for number in range(50):
         total.add(one_round(folder(number), 100 + number, roll.sample(FAULTS, 8), 8))
-    sys.stdout.write(f"\n50 rounds: {total}\n")
+    sys.stdout.write(f"\n50 rounds: {total}\nnever met: {set(FAULTS) - set(total.fired)}\n")
     assert set(total.armed) == set(FAULTS)

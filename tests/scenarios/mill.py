@@ -159,7 +159,8 @@ class Mill:
     def environment(self) -> dict[str, str]:
         """What processes of this folder get: no settings of the machine's."""
         own = {k: v for k, v in os.environ.items() if not k.startswith("MILLPOND_")}
-        return {**own, "PYTHONPATH": str(ROOT), "MILLPOND_LOG_FORMAT": "json"}
+        path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+        return {**own, "PYTHONPATH": path, "MILLPOND_LOG_FORMAT": "json"}
 
     # --- the application -------------------------------------------------------------------------
 
