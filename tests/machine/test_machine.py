@@ -70,6 +70,10 @@ gates = st.sampled_from(
 lengths = st.sampled_from((1, 50, 1_000, 2_000, 30_000, 60_000))
 
 
+def _said(token: Token, outcome: AttemptOutcome, delay: int, moment: int | None) -> Settlement:
+    return Settlement(token, outcome, started_at=moment, ended_at=moment, delay_ms=delay)
+
+
 def _with_limit(spec: JobSpec, key: str, limit: int | None) -> JobSpec:
     given = {name: getattr(spec, name) for name in JobSpec.__struct_fields__}
     return JobSpec(**given | {"limit_key": key, "limit": limit})
@@ -286,7 +290,7 @@ class StoreMachine(RuleBasedStateMachine):
     def _settle(self, worker: int, given: list[tuple[Token, AttemptOutcome, int, bool]]) -> None:
         model = self._tick()
         ends = [
-            Settlement(token, outcome, started_at=1 if started else None, delay_ms=delay)
+            _said(token, outcome, delay, self.clock.now() if started else None)
             for token, outcome, delay, started in given
         ]
         answers = self.store.settle(worker, ends).result()

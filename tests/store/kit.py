@@ -81,7 +81,8 @@ class Keeper:
     def end(self, claim: Claim | Token, outcome: AttemptOutcome, **more: Any) -> Settled:
         token = claim if isinstance(claim, Token) else claim.token
         now = self.store.clock.now()
-        (settled,) = self.settle(Settlement(token, outcome, started_at=now, **more))
+        given = {"started_at": now, "ended_at": now} | more
+        (settled,) = self.settle(Settlement(token, outcome, **given))
         return settled
 
     def complete(self, claim: Claim | Token, **more: Any) -> Settled:

@@ -98,7 +98,7 @@ class Life:
         for job in self.roll.sample(running, self.roll.randint(0, len(running))):
             token = Token(job.id, job.claim)  # type: ignore[arg-type]
             outcome, delay = self.roll.choice(list(OUT)), self.roll.choice((0, 0, 40))
-            end = Settlement(token, outcome, started_at=1, delay_ms=delay)
+            end = Settlement(token, outcome, started_at=1, ended_at=1, delay_ms=delay)
             by_worker.setdefault(job.worker, []).append(end)
         for worker, ends in by_worker.items():
             answers = self.store.settle(worker, ends).result()  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ class Life:
             self.model.now, self.model.mono = self.clock.now(), self.clock.mono()
             more = self.take(worker, [Want(5)], 5)
             for job in self.model.running():
-                end = Settlement(Token(job.id, job.claim), OUT.COMPLETED, started_at=1)  # type: ignore[arg-type]
+                end = Settlement(Token(job.id, job.claim), OUT.COMPLETED, started_at=1, ended_at=1)  # type: ignore[arg-type]
                 answers = self.store.settle(job.worker, [end]).result()  # type: ignore[arg-type]
                 given = self.model.settle(job.worker, end.token, OUT.COMPLETED, 0, started=True)
                 assert answers == [given]
