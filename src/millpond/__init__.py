@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millpond.app import Batch, Millpond, Status
+    from millpond.app import (
+        Backup,
+        Batch,
+        Done,
+        Event,
+        Failure,
+        Failures,
+        Millpond,
+        Selection,
+        Status,
+    )
     from millpond.clock import ManualClock, SystemClock
     from millpond.codec import PayloadTooLarge
     from millpond.config.store import StoreConfig
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
         InvariantBroken,
         JobCancelled,
         JobFailed,
+        JobNotFinal,
         JobNotFound,
         LeaseLost,
         MillpondError,
@@ -47,16 +58,22 @@ __all__ = [
     "Attempt",
     "AttemptOutcome",
     "Backoff",
+    "Backup",
     "BadConfig",
     "BadPayload",
     "Batch",
     "CommitUncertain",
     "Context",
+    "Done",
+    "Event",
     "Fail",
+    "Failure",
+    "Failures",
     "InvariantBroken",
     "Job",
     "JobCancelled",
     "JobFailed",
+    "JobNotFinal",
     "JobNotFound",
     "JobRef",
     "Lease",
@@ -70,6 +87,7 @@ __all__ = [
     "Retry",
     "SchemaTooNew",
     "SchemaTooOld",
+    "Selection",
     "Snooze",
     "State",
     "Status",
@@ -86,15 +104,15 @@ __all__ = [
 ]
 
 _NAMES = {
-    "millpond.app": "Batch Millpond Status",
+    "millpond.app": "Backup Batch Done Event Failure Failures Millpond Selection Status",
     "millpond.clock": "ManualClock SystemClock",
     "millpond.codec": "PayloadTooLarge",
     "millpond.config.store": "StoreConfig",
     "millpond.context": "Context",
     "millpond.errors": (
         "BadConfig BadPayload CommitUncertain Fail InvariantBroken JobCancelled JobFailed "
-        "JobNotFound LeaseLost MillpondError Overloaded Retry SchemaTooNew SchemaTooOld "
-        "Snooze StoreBusy StoreClosed StoreError StoreFull UnknownTask UnsafeStorage"
+        "JobNotFinal JobNotFound LeaseLost MillpondError Overloaded Retry SchemaTooNew "
+        "SchemaTooOld Snooze StoreBusy StoreClosed StoreError StoreFull UnknownTask UnsafeStorage"
     ),
     "millpond.model": "AttemptOutcome State",
     "millpond.policy.backoff": "Backoff",

@@ -4,6 +4,7 @@
     ├── Overloaded         enqueue was refused; carries reason and retry_after
     ├── LeaseLost          the handler no longer owns its job
     ├── JobNotFound        no job has this id
+    ├── JobNotFinal        only a job that has ended can be put back or discarded
     ├── JobFailed          waited for a job that failed
     ├── JobCancelled       waited for a job that was cancelled
     ├── UnknownTask        no task has this name
@@ -78,6 +79,18 @@ class LeaseLost(MillpondError):
 
 class JobNotFound(MillpondError, LookupError):
     """No job has this id (it never existed, was pruned, or its transaction rolled back)."""
+
+
+class JobNotFinal(MillpondError):
+    """Only a job that has ended can be put back or discarded; `.state` is where this one stands."""
+
+    def __init__(self, message: str, *, state: str) -> None:
+        super().__init__(message)
+        self.state = state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive pickling, which would call the class without its keyword arguments."""
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class JobFailed(MillpondError):

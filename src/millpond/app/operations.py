@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
+from millpond.app.filters import Where, job_filter
 from millpond.app.status import Status
 from millpond.codec import decode_result
-from millpond.config.checks import check_choice, check_int
+from millpond.config.checks import check_int
 from millpond.errors import BadConfig, JobNotFound
-from millpond.model import Drift, JobFilter, JobId, State
+from millpond.model import Drift, JobId, State
 from millpond.store.protocol import Store, Ticket
 from millpond.task.jobs import Attempt, Job
 
@@ -18,20 +19,12 @@ T = TypeVar("T")
 
 _LARGEST_ID = (1 << 63) - 1
 _LONGEST_LIST = 10_000
-_STATES = tuple(state.value for state in State)
 
 
-class Narrowing(TypedDict, total=False):
+class Narrowing(Where, total=False):
     """The arguments of `jobs`."""
 
     state: State | str | None
-    queue: str | None
-    workload: str | None
-    task: str | None
-    key: str | None
-    operation_id: str | None
-    reason: str | None
-    fingerprint: str | None
     limit: int
     before: int | None
 
@@ -53,7 +46,7 @@ class Operations:
 
     def look(self, job_id: int, *, payload: bool = True) -> Job | None:
         """Return a job, None when there is none; without payload when it is not wanted."""
-        row = self.ready().get(_id(job_id), payload=payload)
+        row = self.ready().get(job_number(job_id), payload=payload)
         return None if row is None else Job.of(row)
 
     async def alook(self, job_id: int, *, payload: bool = True) -> Job | None:
@@ -64,7 +57,7 @@ class Operations:
         """Return one job as it stands now; raises JobNotFound."""
         job = self.look(job_id)
         if job is None:
-            raise _not_found(job_id)
+            raise not_found(job_id)
         return job
 
     async def aget(self, job_id: int) -> Job:
@@ -75,33 +68,19 @@ class Operations:
         self,
         *,
         state: State | str | None = None,
-        queue: str | None = None,
-        workload: str | None = None,
-        task: str | None = None,
-        key: str | None = None,
-        operation_id: str | None = None,
-        reason: str | None = None,
-        fingerprint: str | None = None,
         limit: int = 100,
         before: int | None = None,
+        **where: Unpack[Where],
     ) -> list[Job]:
         """Return jobs, newest first, without payloads and results.
 
-        Each argument narrows. Page on with `before`, the id of the last job seen.
+        Each argument narrows; `error` is a part of the last error, in any case of letters.
+        Page on with `before`, the id of the last job seen.
         """
         check_int("limit", limit, 1, _LONGEST_LIST)
-        where = JobFilter(
-            state=_state(state),
-            queue=queue,
-            workload=workload,
-            task=task,
-            key=key,
-            operation_id=operation_id,
-            reason=reason,
-            fingerprint=fingerprint,
-        )
-        from_id = None if before is None else _id(before)
-        return [Job.of(row) for row in self.ready().find(where, before=from_id, limit=limit)]
+        wanted = job_filter(state, where)
+        from_id = None if before is None else job_number(before)
+        return [Job.of(row) for row in self.ready().find(wanted, before=from_id, limit=limit)]
 
     async def ajobs(self, **where: Unpack[Narrowing]) -> list[Job]:
         """Do what `jobs` does, awaited."""
@@ -110,9 +89,9 @@ class Operations:
     def attempts(self, job_id: int) -> list[Attempt]:
         """Return a job's history, oldest first; raises JobNotFound."""
         store = self.ready()
-        rows = store.attempts(_id(job_id))
-        if not rows and store.get(_id(job_id), payload=False) is None:
-            raise _not_found(job_id)
+        rows = store.attempts(job_number(job_id))
+        if not rows and store.get(job_number(job_id), payload=False) is None:
+            raise not_found(job_id)
         return [Attempt.of(row) for row in rows]
 
     async def aattempts(self, job_id: int) -> list[Attempt]:
@@ -125,14 +104,14 @@ class Operations:
         Returns the state that the job was found in; a final job stays as it is. `by` and
         `note` are kept as who asked and why. Raises JobNotFound.
         """
-        return _found(job_id, self.ready().cancel(_id(job_id), by=by, note=note).result())
+        return _found(job_id, self.ready().cancel(job_number(job_id), by=by, note=note).result())
 
     async def acancel(
         self, job_id: int, *, by: str | None = None, note: str | None = None
     ) -> State:
         """Do what `cancel` does, awaited."""
         store = await self.aready()
-        return _found(job_id, await store.cancel(_id(job_id), by=by, note=note))
+        return _found(job_id, await store.cancel(job_number(job_id), by=by, note=note))
 
     def pause(self, queue: str, *, by: str | None = None) -> None:
         """Start no more jobs of a queue; it goes on accepting, and what runs runs on."""
@@ -194,16 +173,18 @@ class Operations:
         return await asked
 
 
-def _id(job_id: object) -> JobId:
+def job_number(job_id: object) -> JobId:
+    """Return a job's id; raises TypeError for no integer, JobNotFound for none there can be."""
     if not isinstance(job_id, int) or isinstance(job_id, bool):
         msg = f"a job id is an integer, not {job_id!r:.100} of type {type(job_id).__name__}"
         raise TypeError(msg)
     if not 0 <= job_id <= _LARGEST_ID:
-        raise _not_found(job_id)
+        raise not_found(job_id)
     return JobId(job_id)
 
 
-def _not_found(job_id: int) -> JobNotFound:
+def not_found(job_id: int) -> JobNotFound:
+    """Return the error that says so."""
     # Python refuses to print integers of more than 4,300 digits, so their size is told instead.
     short = abs(job_id) <= _LARGEST_ID << 64
     shown = str(job_id) if short else f"of {job_id.bit_length()} bits"
@@ -216,15 +197,8 @@ def _not_found(job_id: int) -> JobNotFound:
 
 def _found(job_id: int, state: State | None) -> State:
     if state is None:
-        raise _not_found(job_id)
+        raise not_found(job_id)
     return state
-
-
-def _state(state: State | str | None) -> State | None:
-    if state is None:
-        return None
-    check_choice("state", state, _STATES)
-    return State(state)
 
 
 def _pausing(store: Store, queue: str, by: str | None, *, paused: bool) -> Ticket[bool]:

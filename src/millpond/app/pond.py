@@ -15,8 +15,8 @@ from millpond.app.caller import driver_connection, in_its_thread, is_open
 from millpond.app.declared import Declarations, Declared, closest, template_of
 from millpond.app.eager import run_now
 from millpond.app.opening import Opening
-from millpond.app.operations import Operations
 from millpond.app.options import QueueOptions, StoreOptions, WorkerOptions
+from millpond.app.retention import Keeping
 from millpond.clock import Clock, SystemClock
 from millpond.codec import encode_json
 from millpond.config.settings import QueueSettings, TaskSettings
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from millpond.worker import DrainReport, EmbeddedWorker
 
 
-class Millpond(Operations):
+class Millpond(Keeping):
     """A store of durable jobs, with the tasks and queues of one application.
 
     `url` is a path, `sqlite:///path` or `:memory:`; left out, it is `MILLPOND_URL`, else the

@@ -353,7 +353,9 @@ class Store(Reader, Protocol):
         """
         ...
 
-    def backup(self, path: str, *, progress: Callable[[int, int], None] | None = None) -> BackedUp:
+    def backup(
+        self, path: str, *, progress: Callable[[int, int], object] | None = None
+    ) -> BackedUp:
         """Copy the store as it is now to a new file while others write, and check the copy.
 
         `progress` is called with the pages copied and all. Raises BadConfig when the file is

@@ -106,6 +106,14 @@ def text_key(name: str, value: object) -> str:
 
 
 def _moment(name: str, value: object) -> int:
+    return moment_ms(name, value)
+
+
+def moment_ms(name: str, value: object) -> int:
+    """Return an aware datetime as milliseconds since 1970, rounded up.
+
+    Raises BadConfig, naming the setting, for anything else.
+    """
     if not isinstance(value, datetime):
         refuse_setting(name, value, "an aware datetime; for a length of time use delay=")
     if value.utcoffset() is None:

@@ -17,7 +17,7 @@ from millpond.store.sqlite.connect import CORRUPT, NOTADB, primary_code
 PAGES = 1_000
 """Pages of one step: what Ctrl-C waits for."""
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], object]
 
 
 def require_room(target: Path, source: str) -> None:

@@ -70,7 +70,9 @@ class CopiesPart(Part):
     def _plain(self, path: str) -> Any:
         return open_connection(self._module, path)
 
-    def backup(self, path: str, *, progress: Callable[[int, int], None] | None = None) -> BackedUp:
+    def backup(
+        self, path: str, *, progress: Callable[[int, int], object] | None = None
+    ) -> BackedUp:
         """Copy the store to a new file, and check the copy."""
         target = self._target(path)
         backup.require_room(target, self.path)

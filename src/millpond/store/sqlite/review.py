@@ -113,6 +113,7 @@ class _Back:
         self.jobs: list[tuple[Any, ...]] = []
         self.again: list[tuple[int, ...]] = []
         self.fresh: list[tuple[int]] = []
+        self.holding: list[tuple[int, str]] = []
         self.ready: list[tuple[int, int, int, int]] = []
         self.scheduled: list[tuple[int, int]] = []
         self.counts: Counter[tuple[int, str]] = Counter()
@@ -138,6 +139,8 @@ class _Back:
         self.bytes[name.workload.id] += size
         self.rest.append((job, wish, name, size))
         operation = wish.operation_id or job.operation_id
+        if job.final == State.COMPLETED:
+            self.holding.append((job.id, operation))
         self._note(job, wish, due, most)
         return operation
 
@@ -188,6 +191,7 @@ class _Back:
             ("requeue_job", self.jobs),
             ("put_again", self.again),
             ("drop_again", self.fresh),
+            ("hold_keys", self.holding),
             ("add_ready", self.ready),
             ("add_scheduled", self.scheduled),
         ):

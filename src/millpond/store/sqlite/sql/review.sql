@@ -43,6 +43,10 @@ DELETE FROM millpond_final WHERE id = ?1;
 SELECT job, ttl_ms, expires_at FROM millpond_dedup
  WHERE queue = :queue AND task = :task AND key = :key;
 
+-- name: hold_keys
+-- Those that it still has, also of requests that were merged into it, hold while it waits.
+UPDATE millpond_dedup SET expires_at = NULL, operation_id = ?2 WHERE job = ?1;
+
 -- name: discard_results
 DELETE FROM millpond_result WHERE job IN (SELECT value FROM json_each(:ids));
 
