@@ -8,9 +8,6 @@ SELECT j.id, coalesce(a.lane, j.lane), coalesce(a.rank, j.rank), coalesce(a.due,
   LEFT JOIN millpond_final f ON f.id = j.id
  WHERE j.id = :id;
 
--- name: is_ready
-SELECT 1 FROM millpond_ready WHERE lane = :lane AND rank = :rank AND id = :id;
-
 -- name: is_blocked
 SELECT 1 FROM millpond_blocked
  WHERE kind = :kind AND ref = :ref AND lane = :lane AND rank = :rank AND id = :id;

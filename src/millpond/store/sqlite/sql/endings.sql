@@ -123,12 +123,6 @@ SELECT id, claim, cancel_at IS NOT NULL FROM millpond_running WHERE worker = :wo
 UPDATE millpond_worker SET beat_at = :now, beat_mono = :mono, interval_ms = :interval_ms
  WHERE id = :worker AND ended_at IS NULL;
 
--- name: task_settings
-SELECT settings FROM millpond_task WHERE id = :task;
-
--- name: ended_stands
-SELECT 1 FROM millpond_attempt WHERE job = :job AND claim = :claim;
-
 -- name: still_running
 SELECT 1 FROM millpond_running WHERE id = :job AND claim = :claim;
 

@@ -59,10 +59,6 @@ SELECT id FROM millpond_task WHERE name = :name;
 INSERT INTO millpond_lane (queue, workload, task, again) VALUES (:queue, :workload, :task, :again)
 ON CONFLICT (queue, workload, task, again) DO NOTHING;
 
--- name: lane_id
-SELECT id FROM millpond_lane
- WHERE queue = :queue AND workload = :workload AND task = :task AND again = :again;
-
 -- name: add_tenant
 INSERT INTO millpond_tenant (name) VALUES (:name) ON CONFLICT (name) DO NOTHING;
 
@@ -111,15 +107,19 @@ VALUES (:id, :now, :who, :what, :which, :note, :before, :after);
 
 -- name: rerank_jobs
 -- Under :ordering a rank is what policy.ordering says; the same formula, for all rows at once.
+-- From the places, which hold what is outstanding: final jobs may be a hundred times as many.
 UPDATE millpond_job SET rank = CASE :ordering
     WHEN 'strict' THEN (priority << 47) + first_due
     ELSE first_due + priority * :ageing_ms END
- WHERE lane IN (SELECT id FROM millpond_lane WHERE queue = :queue)
-   AND NOT EXISTS (SELECT 1 FROM millpond_final f WHERE f.id = millpond_job.id);
+ WHERE id IN (SELECT id FROM millpond_scheduled UNION ALL SELECT id FROM millpond_ready
+    UNION ALL SELECT id FROM millpond_blocked UNION ALL SELECT id FROM millpond_running)
+   AND +lane IN (SELECT id FROM millpond_lane WHERE queue = :queue);
 
 -- name: rerank_again
 UPDATE millpond_again SET rank = (SELECT rank FROM millpond_job j WHERE j.id = millpond_again.id)
- WHERE lane IN (SELECT id FROM millpond_lane WHERE queue = :queue);
+ WHERE id IN (SELECT id FROM millpond_scheduled UNION ALL SELECT id FROM millpond_ready
+    UNION ALL SELECT id FROM millpond_blocked UNION ALL SELECT id FROM millpond_running)
+   AND +lane IN (SELECT id FROM millpond_lane WHERE queue = :queue);
 
 -- name: rerank_ready
 UPDATE millpond_ready SET rank = (SELECT rank FROM millpond_job j WHERE j.id = millpond_ready.id)

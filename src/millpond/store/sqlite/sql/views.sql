@@ -129,9 +129,6 @@ SELECT j.id FROM millpond_job j LEFT JOIN millpond_final f ON f.id = j.id
    AND (:fingerprint IS NULL OR f.fingerprint = :fingerprint)
  ORDER BY j.id DESC LIMIT :limit;
 
--- name: oldest_job
-SELECT min(id) FROM millpond_job;
-
 -- name: result_of
 SELECT r.body FROM millpond_result r JOIN millpond_task t ON t.id = r.task
  WHERE r.operation_id = :operation_id AND (:task IS NULL OR t.name = :task)
