@@ -25,6 +25,8 @@ from pathlib import PurePath
 from typing import Any, Literal, TextIO
 from uuid import UUID
 
+from millpond.outlet import Outlet
+
 NAME = "millpond"
 
 HIDDEN = "[redacted]"
@@ -121,16 +123,25 @@ def redact(value: object, name: str = "") -> Any:
 
 
 def configure(
-    format: Format = "text", level: Level = "info", stream: TextIO | None = None
+    format: Format = "text",
+    level: Level = "info",
+    stream: TextIO | None = None,
+    *,
+    outlet: Outlet | None = None,
 ) -> logging.Handler:
     """Send millpond's lines to a stream, standard error by default; for our own processes only.
 
-    A second call replaces what the first one set up. The root logger is left alone.
+    A second call replaces what the first one set up. The root logger is left alone. With an
+    `outlet` no line ever waits for its reader.
     """
     logger = logging.getLogger(NAME)
-    for handler in [h for h in logger.handlers if isinstance(h, _OwnHandler)]:
-        logger.removeHandler(handler)
-    handler = _OwnHandler(sys.stderr if stream is None else stream)
+    for old in [h for h in logger.handlers if isinstance(h, _OwnHandler | _OutletHandler)]:
+        logger.removeHandler(old)
+    handler: logging.Handler
+    if outlet is not None:
+        handler = _OutletHandler(outlet)
+    else:
+        handler = _OwnHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     logger.addHandler(handler)
     logger.setLevel(level.upper())
@@ -167,6 +178,20 @@ class TextFormatter(logging.Formatter):
 
 class _OwnHandler(logging.StreamHandler[TextIO]):
     """Marks the handler that `configure` may replace."""
+
+
+class _OutletHandler(logging.Handler):
+    """Hands lines to an outlet, which never blocks."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        super().__init__()
+        self._outlet = outlet
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._outlet.put(self.format(record))
+        except Exception:  # noqa: BLE001  as every handler of the standard library
+            self.handleError(record)
 
 
 class _Words:

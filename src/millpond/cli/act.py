@@ -1,80 +1,25 @@
-"""`millpond cancel` and `millpond queues`: what changes jobs and queues."""
+"""`millpond queues`: lists queues, pauses and resumes one."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any
 
 import click
 
-from millpond.cli.exits import Code, NotFound, end
+from millpond.cli.exits import NotFound
 from millpond.cli.options import (
-    JOB,
     NAME,
     Place,
     at_store,
     by_option,
     json_option,
     operator,
-    option,
     typed,
 )
 from millpond.cli.screen import Table, print_json, say, show
 from millpond.cli.words import clean
-
-if TYPE_CHECKING:
-    from millpond.app import Millpond
-    from millpond.model import State
-
-
-@click.command()
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True, type=JOB)
-@by_option
-@option("--note", metavar="TEXT", help="Why; kept with the event.")
-@json_option
-@at_store
-def cancel(
-    at: Place, /, *, job_ids: tuple[int, ...], by: str | None, note: str | None, as_json: bool
-) -> None:
-    """Cancel jobs: those that wait at once, those that run by asking their handler to stop.
-
-    Exit code 4 when one of them is not there, 1 when one had completed or failed before.
-    """
-    with at.existing() as pond:
-        found = {job_id: _cancel(pond, job_id, operator(by), note) for job_id in job_ids}
-    told = [{"id": job_id, "answer": answer} for job_id, (answer, _) in found.items()]
-    if as_json:
-        print_json({"jobs": told})
-    else:
-        say(*(f"job {job_id}: {answer}" for job_id, (answer, _) in found.items()))
-    codes = {code for _, code in found.values()}
-    end(next((code for code in (Code.NOT_FOUND, Code.FAILED) if code in codes), Code.OK))
-
-
-def _cancel(pond: Millpond, job_id: int, by: str | None, note: str | None) -> tuple[str, Code]:
-    from millpond.errors import JobNotFound
-
-    try:
-        return _answer(pond.cancel(job_id, by=by, note=note))
-    except JobNotFound:
-        return "not found", Code.NOT_FOUND
-
-
-def _answer(found: State) -> tuple[str, Code]:
-    from millpond.model import State
-
-    match found:
-        case State.SCHEDULED | State.READY:
-            return "cancelled", Code.OK
-        case State.RUNNING:
-            return "asked to stop", Code.OK
-        case State.CANCELLED:
-            return "was cancelled before", Code.OK
-        case State.COMPLETED | State.FAILED:
-            return f"has {found} before, nothing to cancel", Code.FAILED
-        case _:
-            assert_never(found)
 
 
 @click.group(invoke_without_command=True)

@@ -16,7 +16,7 @@ from millpond.cli.words import block, clean, length, plural, preview, size
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from millpond.app import Millpond
+    from millpond.app import Event, Millpond
     from millpond.model import JobFilter
     from millpond.task.jobs import Attempt, Job
 
@@ -27,6 +27,7 @@ LOOK_EVERY_S = 0.25
 
 _BODIES = ("payload", "meta", "result")
 _CELL = 60
+_ACTS = {"requeue": "requeued", "cancel": "cancelled"}
 
 
 @click.command()
@@ -42,8 +43,7 @@ def jobs(
 ) -> None:
     """List jobs, newest first, without their payloads.
 
-    QUERY is made of tokens: state: queue: workload: task: key: operation: reason:
-    fingerprint:, for example: millpond jobs state:failed queue:reports
+    QUERY is made of tokens, for example: millpond jobs state:failed queue:reports "age:<1h"
     """
     from millpond.cli.query import parse
 
@@ -52,9 +52,9 @@ def jobs(
         found = _find(pond, where, before, limit)
         further = _further(pond, where, before, found, limit)
     if as_json:
-        print_json({"jobs": [_listed(job) for job in found], "next_before": further})
+        print_json({"jobs": [listed(job) for job in found], "next_before": further})
         return
-    _show_list(found)
+    show_list(found)
     if further is not None and len(found) < limit:
         say(f"looked through many jobs; look on with --before {further}")
     elif further is not None:
@@ -93,12 +93,13 @@ def _further(
     return reached if _find(pond, everything, reached, 1) else None
 
 
-def _listed(job: Job) -> dict[str, Any]:
+def listed(job: Job) -> dict[str, Any]:
     """Return a job of a list as JSON data; what lists do not load is left out, not null."""
     return {name: value for name, value in job.to_json().items() if name not in _BODIES}
 
 
-def _show_list(found: list[Job]) -> None:
+def show_list(found: list[Job]) -> None:
+    """Print jobs as a table."""
     if not found:
         say("no job fits")
         return
@@ -119,7 +120,7 @@ def _place(job: Job) -> str:
 def _when(job: Job) -> str:
     now = _now()
     if job.finished_at is not None:
-        return f"{_since(job.finished_at, now)} ago"
+        return ago(job.finished_at)
     if job.lease is not None and job.started_at is not None:
         return f"for {_since(job.started_at, now)}"
     if job.due_at > now:
@@ -133,6 +134,11 @@ def _remark(job: Job) -> str:
     if job.cancel_requested:
         return "cancel asked for"
     return (job.last_error or job.reason or "") if job.state != "completed" else ""
+
+
+def ago(at: datetime) -> str:
+    """Return how long ago something was."""
+    return f"{_since(at, _now())} ago"
 
 
 def _now() -> datetime:
@@ -164,11 +170,28 @@ def job(at: Place, /, *, job_id: int, follow: bool, reveal: bool, as_json: bool)
             end(Code.OK if final.state == "completed" else Code.FAILED)
         found = pond.get(job_id)
         history = pond.attempts(job_id)
+        events = pond.events(job_id)
     if as_json:
         told = found.to_json() | {name: _body(found, name, reveal=reveal) for name in _BODIES}
-        print_json(told | {"history": [attempt.to_json() for attempt in history]})
+        told["history"] = [attempt.to_json() for attempt in history]
+        told["events"] = [_event(event, reveal=reveal) for event in events]
+        print_json(told)
     else:
         _show_job(found, history, reveal=reveal)
+        _show_events(events)
+
+
+def _event(event: Event, *, reveal: bool) -> dict[str, Any]:
+    shown = event.to_json()
+    return shown if reveal else hidden(shown)
+
+
+def _show_events(events: list[Event]) -> None:
+    if events:
+        click.echo()
+    for event in reversed(events):
+        why = f": {event.note}" if event.note else ""
+        say(f"{_ACTS.get(event.what, event.what)} by {event.who or 'nobody'} {ago(event.at)}{why}")
 
 
 def _body(job: Job, name: str, *, reveal: bool) -> Any:
@@ -279,7 +302,7 @@ def _follow(pond: Millpond, job_id: int, *, as_json: bool) -> Job:
         if news != told:
             told = news
             if as_json:
-                print_json_line(_listed(found))
+                print_json_line(listed(found))
             else:
                 say(_line(found))
             sys.stdout.flush()

@@ -20,9 +20,15 @@ TOKENS = {
     "operation": ("operation_id", "the operation id"),
     "reason": ("reason", "why a job is final: unknown_task, cancelled, …"),
     "fingerprint": ("fingerprint", "the kind of error that a failed job ended with"),
+    "error": ("error", "a part of the last error, in any case of letters"),
+    "tenant": ("tenant", "the tenant's name"),
+    "age": ("created_before", "time since it was enqueued: age:<1h, age:>2d"),
+    "ended": ("finished_before", "time since it became final: ended:<1h, ended:>2d"),
 }
 """The tokens, the field of the filter that each sets, and what it means."""
 
+_SPANS = frozenset({"age", "ended"})
+_MOMENTS = ("created_after", "created_before", "finished_after", "finished_before")
 _TOKEN = re.compile(r'([\w.]+):("(?:[^"\\]|\\.)*"|\S+)|(\S+)')
 _ESCAPED = re.compile(r"\\(.)")
 _WHOLE = re.compile(r'(\w+):([^":]+)')
@@ -32,8 +38,8 @@ class BadQuery(click.UsageError):
     """A query that cannot be understood, or that this version cannot answer."""
 
 
-def parse(words: Sequence[str]) -> JobFilter:
-    """Return the filter that a query means; without words, all jobs.
+def parse(words: Sequence[str], now: int | None = None) -> JobFilter:
+    """Return the filter that a query means at a moment; without words, all jobs.
 
     A value with blanks in it stands in quotes, `key:"report 812"`, which a shell must leave
     in place. Raises BadQuery that names the tokens there are.
@@ -44,7 +50,7 @@ def parse(words: Sequence[str]) -> JobFilter:
         if field in found:
             raise BadQuery(f"{token}: is there twice; a job has one {token}")
         found[field] = value
-    return JobFilter(**{**found, **_state(found)})  # type: ignore[arg-type]
+    return JobFilter(**{**found, **_state(found), **_moments(found, now)})  # type: ignore[arg-type]
 
 
 def _tokens(word: str) -> list[tuple[str, str]]:
@@ -72,7 +78,10 @@ def _field(token: str, value: str) -> str:
         hint = f"did you mean {close[0]}:? " if close else ""
         known = ", ".join(f"{name}:" for name in TOKENS)
         raise BadQuery(f"this version knows no token {clean(token, 60)}: {hint}There are {known}")
-    return TOKENS[token][0]
+    field = TOKENS[token][0]
+    if token in _SPANS and value.startswith("<"):
+        return field.replace("_before", "_after")
+    return field
 
 
 def _bare(value: str) -> str:
@@ -83,6 +92,27 @@ def _bare(value: str) -> str:
         f"{shown!r} is no token: write NAME:VALUE, in quotes if it holds blanks, "
         'for example state:failed key:"report 812"'
     )
+
+
+def _moments(found: dict[str, str], now: int | None) -> dict[str, int]:
+    """Return the moments that lengths of time mean, counted back from now."""
+    spans = {field: found[field] for field in _MOMENTS if field in found}
+    if spans and now is None:
+        from millpond.clock import SystemClock
+
+        now = SystemClock().now()
+    return {field: (now or 0) - _length(value) for field, value in spans.items()}
+
+
+def _length(value: str) -> int:
+    from millpond.config.units import parse_duration
+    from millpond.errors import BadConfig
+
+    try:
+        return parse_duration(value[1:] if value[0] in "<>" else value)
+    except BadConfig:
+        msg = f"{clean(value, 60)!r} is no length of time: write <30m, >1h30m or >7d"
+        raise BadQuery(msg) from None
 
 
 def _state(found: dict[str, str]) -> dict[str, State]:

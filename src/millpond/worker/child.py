@@ -22,6 +22,7 @@ from types import FrameType
 from millpond.clock import SystemClock
 from millpond.errors import BadConfig
 from millpond.log import configure
+from millpond.outlet import Outlet
 from millpond.worker.frames import Broken, Quit
 from millpond.worker.host import load_host
 from millpond.worker.link import RunnerPipe
@@ -52,8 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _leave_it_to_the_keeper)
     die_with(given.parent)
     if given.log_format is not None:
-        configure(given.log_format, given.log_level)
-    pipe = RunnerPipe(socket.socket(fileno=given.link), _vanish)
+        configure(given.log_format, given.log_level, outlet=Outlet(2))
+    link = socket.socket(fileno=given.link)
+    # What a handler starts must not hold the link: its end is how the keeper hears of ours.
+    link.set_inheritable(False)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=link.close)
+    pipe = RunnerPipe(link, _vanish)
     return serve(given.app, pipe)
 
 

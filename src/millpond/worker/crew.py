@@ -48,8 +48,8 @@ class Member:
     """One runner, what it was fed, and how much of each group's slots that fills."""
 
     __slots__ = (
-        "alone", "dropping", "fed", "greeted", "guest", "handle", "heard_at", "index", "killed",
-        "loads", "said", "sizes", "stand", "started_at", "worked",
+        "alone", "code", "dropping", "fed", "greeted", "guest", "handle", "heard_at", "index",
+        "killed", "loads", "said", "sizes", "stand", "started_at", "worked",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +62,7 @@ class Member:
         self.fed: dict[int, Held] = {}
         self.loads = [0] * len(sizes)
         self.alone = False
+        self.code: int | None = None
         self.guest = guest
         self.greeted = False
         self.worked = False

@@ -163,6 +163,7 @@ class Keeper:
             if self._stops():
                 return None
             self.listen(self._config.poll_ms / 1000)
+            self.staff.look()
             for member in self.staff.members:
                 for frame in member.link.receive():
                     self.staff.hear(member, frame)
@@ -270,6 +271,7 @@ class Serving:
         self._floor.take(claims)
 
     def _hear(self) -> None:
+        self._staff.look()
         for member in self._staff.members:
             link = member.link
             if isinstance(link, PipeLink) and link not in self._keeper.readable:

@@ -10,6 +10,7 @@ from subprocess import Popen
 from millpond.config import LogConfig, WorkerConfig
 from millpond.errors import BadConfig
 from millpond.log import configure
+from millpond.outlet import Outlet, last_word
 from millpond.worker.bell import Bell
 from millpond.worker.embedded import EmbeddedWorker
 from millpond.worker.forms import ProcessForm, ProcessHandle
@@ -47,16 +48,16 @@ def run_worker(
     """
     settings = config or WorkerConfig()
     if log is not None:
-        configure(log.format, log.level)
+        configure(log.format, log.level, outlet=Outlet(2))
     until = Until.ONCE if once else Until.IDLE if drain else Until.STOPPED
     try:
         report = _work(
             app, settings, until, adopt=os.getpid() == 1 if adopt is None else adopt, log=log
         )
     except WorkerFailed as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201  the last word of a command
+        last_word(f"error: {error}")
         return 1
-    print(f"worker stopped: {report}", file=sys.stderr)  # noqa: T201  the last word of a command
+    last_word(f"worker stopped: {report}")
     return 0
 
 

@@ -106,16 +106,25 @@ class Staff:
             if member.stand is Stand.READY:
                 member.link.send(begin)
 
+    def look(self) -> None:
+        """See which processes are gone, before their last frames are read.
+
+        A link may stay open after its runner: a child that a handler left behind holds it.
+        """
+        for member in self.members:
+            if member.code is None:
+                member.code = member.handle.poll()
+
     def ended(self) -> Iterator[tuple[Member, int]]:
         """Yield the members whose process is gone, with how it ended; each of them once."""
         for member in self.members:
-            if not member.link.ended:
+            if not member.link.ended and member.code is None:
                 continue
             if member.stand is not Stand.ENDED:
                 member.stand = Stand.ENDED
                 # Without its link it runs nothing that counts; it may hang in its exit.
                 member.handle.kill()
-            code = member.handle.poll()
+            code = member.code if member.code is not None else member.handle.poll()
             if code is not None:
                 self._crew.leave(member)
                 member.link.close()

@@ -33,10 +33,14 @@ FIRST_GUESS_PAGES = 12
 
 
 class Election:
-    """An OS lock on a side file: who holds it does the elected work of this file."""
+    """An OS lock on a side file: who holds it does this duty for the database.
 
-    def __init__(self, path: str) -> None:
-        self._path = f"{path}-millpond-lock"
+    Each duty has a lock of its own, since any process that writes may come to checkpoint, and
+    only keepers keep house.
+    """
+
+    def __init__(self, path: str, duty: str) -> None:
+        self._path = f"{path}-millpond-{duty}"
         self._file: int | None = None
 
     def won(self) -> bool:

@@ -39,14 +39,15 @@ class CopiesPart(Part):
         """Open an archive."""
         target = self._target(path)
         kind = _NoLock if self.path == _MEMORY else Election
-        return Archiver(self, target, kind(f"{self.path}-archive"), self._shelf)
+        return Archiver(self, target, kind(self.path, "archive"), self._shelf)
 
     def _target(self, path: str) -> Path:
         """Return the real path of a file that others may be written to, unlike our own."""
         target = Path(os.path.realpath(path))
-        own = [f"{self.path}{ending}" for ending in ("", "-wal", "-shm", "-millpond-lock")]
+        own = [f"{self.path}{ending}" for ending in ("", "-wal", "-shm")]
         # Compared by what they are: even to open and close one of them would drop our locks.
-        if any(_same(target, mine) for mine in own):
+        aside = str(target).startswith(f"{self.path}-millpond-")
+        if aside or any(_same(target, mine) for mine in own):
             raise BadConfig(f"{target} belongs to the store itself: name another file")
         if target.suffix in _COMPRESSED:
             raise BadConfig(f"{target}: it is written plain; compress it when it is complete")

@@ -100,7 +100,8 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         self._names: Names | None = None
         self._waker = Waker()
         self._listeners: list[Callable[[], None]] = []
-        self._election = Election(self.path)
+        self._election = Election(self.path, "checkpoint")
+        self._housekeeping = Election(self.path, "house")
         self._foreign = Foreign(self.path, self._visible)
         self._read_lock = threading.Lock()
         self._reader: Any = None
@@ -233,6 +234,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
             self._first.close()
         self._waker.close()
         self._election.leave()
+        self._housekeeping.leave()
 
     def abandon(self) -> None:
         """In a forked child: drop what was inherited; an open connection is never closed here."""
@@ -240,6 +242,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         self._read_lock = threading.Lock()
         self._waker.close()
         self._election.leave()
+        self._housekeeping.leave()
 
     def _check_mine(self) -> None:
         if self._pid != os.getpid():
@@ -561,7 +564,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
 
     def elected(self) -> bool:
         """Tell whether this process does the elected maintenance."""
-        return self.path == MEMORY or self._election.won()
+        return self.path == MEMORY or self._housekeeping.won()
 
     def tick(self) -> None:
         """Check that the file is still ours."""
