@@ -12,10 +12,10 @@ SELECT j.id, t.name AS task, q.name AS queue, w.name AS workload, n.name AS tena
     (SELECT body FROM millpond_result x WHERE x.job = j.id) END,
   (SELECT value FROM millpond_progress p WHERE p.job = j.id)
   FROM millpond_job j
-  JOIN millpond_lane l ON l.id = j.lane
-  JOIN millpond_task t ON t.id = l.task
-  JOIN millpond_queue q ON q.id = l.queue
-  JOIN millpond_workload w ON w.id = l.workload
+  CROSS JOIN millpond_lane l ON l.id = j.lane
+  CROSS JOIN millpond_task t ON t.id = l.task
+  CROSS JOIN millpond_queue q ON q.id = l.queue
+  CROSS JOIN millpond_workload w ON w.id = l.workload
   LEFT JOIN millpond_tenant n ON n.id = j.tenant
   LEFT JOIN millpond_again a ON a.id = j.id
   LEFT JOIN millpond_running r ON r.id = j.id
@@ -41,7 +41,7 @@ SELECT error_type, message FROM millpond_attempt
  ORDER BY claim DESC LIMIT 1;
 
 -- name: charged_number
-SELECT max(number) FROM millpond_attempt WHERE job = :job;
+SELECT max(number), sum(outcome = 'crashed') FROM millpond_attempt WHERE job = :job;
 
 -- name: worker_row
 SELECT host, pid, domain, beat_at, beat_mono, interval_ms FROM millpond_worker WHERE id = :worker;
