@@ -62,7 +62,7 @@ def _job(execute: Execute, clock: Any, row: Any) -> JobRow:
         blocked = kind and f"{kind} {limit_key if kind == 'limit' else f'{queue}/{tenant}'}"
     if run_due is not None:
         due = run_due
-    started, attempts = _started(execute, ident, claimed_at, attempts)
+    started, attempts, crashes = _started(execute, ident, claimed_at, attempts, crashes)
     lease = None
     if claim is not None:
         lease = _lease(execute, clock.domain, worker, claim, (claimed_at, lease_ms))
@@ -98,16 +98,20 @@ def _waiting(
 
 
 def _started(
-    execute: Execute, ident: int, claimed_at: int | None, attempts: int
-) -> tuple[int | None, int]:
-    """Return the latest claim's start and the attempts used, this one included."""
+    execute: Execute, ident: int, claimed_at: int | None, attempts: int, crashes: int
+) -> tuple[int | None, int, int]:
+    """Return the latest claim's start, the attempts used, this one included, and the crashes.
+
+    What ended a job is in its history only.
+    """
     if claimed_at is not None:
-        return claimed_at, attempts + 1
+        return claimed_at, attempts + 1, crashes
     last = execute(SQL["last_attempt"], {"job": ident}).fetchone()
     if last is None:
-        return None, attempts
-    charged = execute(SQL["charged_number"], {"job": ident}).fetchone()[0]
-    return last[1] if last[1] is not None else last[2], max(attempts, charged or 0)
+        return None, attempts, crashes
+    charged, crashed = execute(SQL["charged_number"], {"job": ident}).fetchone()
+    started = last[1] if last[1] is not None else last[2]
+    return started, max(attempts, charged or 0), max(crashes, crashed or 0)
 
 
 def _last_error(execute: Execute, ident: int, state: State) -> str | None:
