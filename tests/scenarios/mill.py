@@ -48,6 +48,11 @@ FAST = dict(lease=LEASE, max_attempts=3, retry=Backoff(base=0.2))
 """
 
 
+def soak(*values: Any) -> Any:
+    """Return a parameter that only the long run tries: another one of its kind is tried always."""
+    return pytest.param(*values, marks=pytest.mark.soak)
+
+
 def until(condition: Callable[[], T], within: float = PATIENCE, *, what: str = "") -> T:
     """Return the first true answer; fail when none comes within so many seconds."""
     wait = threading.Event()

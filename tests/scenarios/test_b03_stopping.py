@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.scenarios.mill import Mill, Worker, now_ms, until
+from tests.scenarios.mill import Mill, Worker, now_ms, soak, until
 
 APP = """
 @pond.task(**FAST)
@@ -83,8 +83,17 @@ def started(worker: Worker) -> dict[int, int]:
     return {line["job"]: moment(line) for line in worker.events("started")}
 
 
-@pytest.mark.parametrize("task", ["short", "ashort"])
-@pytest.mark.parametrize("form", [{}, {"processes": 2}, {"processes": 0}])
+@pytest.mark.parametrize(
+    ("task", "form"),
+    [
+        ("short", {}),
+        ("ashort", {"processes": 2}),
+        soak("short", {"processes": 2}),
+        soak("ashort", {}),
+        soak("short", {"processes": 0}),
+        soak("ashort", {"processes": 0}),
+    ],
+)
 def test_b03_what_has_not_started_goes_back_and_another_worker_takes_it(
     mill: Mill, task: str, form: dict[str, Any]
 ) -> None:
@@ -112,8 +121,15 @@ def test_b03_what_has_not_started_goes_back_and_another_worker_takes_it(
     assert "0 lost" in first.said.splitlines()[-1]
 
 
-@pytest.mark.parametrize("task", ["deaf", "obedient", "along"])
-@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize(
+    ("task", "number"),
+    [
+        ("deaf", signal.SIGTERM),
+        ("obedient", signal.SIGINT),
+        ("along", signal.SIGHUP),
+        *(soak(task, number) for task in ("deaf", "obedient", "along") for number in STOPS),
+    ],
+)
 def test_b03_what_outlasts_the_drain_goes_back_uncharged(
     mill: Mill, task: str, number: int
 ) -> None:
@@ -140,8 +156,15 @@ def test_b03_what_outlasts_the_drain_goes_back_uncharged(
     assert started.process.poll() is None
 
 
-@pytest.mark.parametrize("task", ["gated", "agated"])
-@pytest.mark.parametrize("form", [{}, {"processes": 0}])
+@pytest.mark.parametrize(
+    ("task", "form"),
+    [
+        ("gated", {}),
+        soak("agated", {}),
+        ("agated", {"processes": 0}),
+        soak("gated", {"processes": 0}),
+    ],
+)
 def test_b03_what_ends_during_the_drain_is_completed_and_not_run_again(
     mill: Mill, task: str, form: dict[str, Any]
 ) -> None:
@@ -168,7 +191,7 @@ def test_b03_what_ends_during_the_drain_is_completed_and_not_run_again(
     }
 
 
-@pytest.mark.parametrize("task", ["deaf", "obedient", "along"])
+@pytest.mark.parametrize("task", ["deaf", soak("obedient"), "along"])
 def test_b03_a_second_signal_waits_for_nothing(mill: Mill, task: str) -> None:
     mill.write(APP, lease="3s")
     ref = mill.one(task)

@@ -11,7 +11,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.scenarios.mill import Mill, now_ms, until
+from tests.scenarios.mill import Mill, now_ms, soak, until
 
 APP = """
 @pond.task(**FAST)
@@ -82,7 +82,7 @@ def syncs(mill: Mill, way: str, **options: str) -> int:
     return len(re.findall(r"\b(?:fsync|fdatasync)\(", between))
 
 
-@pytest.mark.parametrize("way", ["enqueue", "awaited", "by name", "batch"])
+@pytest.mark.parametrize("way", ["enqueue", "awaited", soak("by name"), soak("batch")])
 def test_b04_nothing_is_accepted_before_it_is_synced(mill: Mill, way: str) -> None:
     assert syncs(mill, way) >= 1
 
@@ -113,7 +113,7 @@ def test_b04_the_librarys_own_connection_is_set_so(
         assert ticket.result() == level
 
 
-@pytest.mark.parametrize("way", ["delay", "at"])
+@pytest.mark.parametrize("way", ["delay", soak("at")])
 def test_b05_a_job_that_waits_for_its_time_has_no_lease_and_runs_once(mill: Mill, way: str) -> None:
     mill.write(APP, lease="500ms")
     for _ in range(4):

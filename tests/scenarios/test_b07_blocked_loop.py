@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.scenarios.mill import Mill
+from tests.scenarios.mill import Mill, soak
 
 APP = """
 @pond.task(**FAST)
 async def blocking(how: str, *, ctx: Context = Context.injected) -> int:
     note("start", ctx.job_id, ctx.attempt)
     if ctx.attempt == 1:
-        {"blocks the loop": pause, "holds the interpreter": hog}[how](3.5)
+        {"blocks the loop": pause, "holds the interpreter": hog}[how](2.5)
     note("end", ctx.job_id, ctx.attempt)
     return ctx.attempt
 
@@ -20,7 +20,7 @@ async def blocking(how: str, *, ctx: Context = Context.injected) -> int:
 def hogging(how: str, *, ctx: Context = Context.injected) -> int:
     note("start", ctx.job_id, ctx.attempt)
     if ctx.attempt == 1:
-        hog(3.5)
+        hog(2.5)
     note("end", ctx.job_id, ctx.attempt)
     return ctx.attempt
 
@@ -37,7 +37,7 @@ async def beside(*, ctx: Context = Context.injected) -> int:
     [
         ("blocking", "blocks the loop"),
         ("blocking", "holds the interpreter"),
-        ("hogging", "holds the interpreter"),
+        soak("hogging", "holds the interpreter"),
     ],
 )
 def test_b07_a_blocked_runner_keeps_its_leases(mill: Mill, task: str, how: str) -> None:
@@ -62,8 +62,8 @@ def test_b07_a_blocked_runner_keeps_its_leases(mill: Mill, task: str, how: str) 
 @pytest.mark.parametrize(
     ("task", "how"),
     [
-        ("blocking", "blocks the loop"),
-        ("blocking", "holds the interpreter"),
+        soak("blocking", "blocks the loop"),
+        soak("blocking", "holds the interpreter"),
         ("hogging", "holds the interpreter"),
     ],
 )

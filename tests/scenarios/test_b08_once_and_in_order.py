@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.scenarios.mill import Mill
+from tests.scenarios.mill import Mill, soak
 
 from millpond import ManualClock, Millpond
 
@@ -20,8 +20,15 @@ async def awrite(n: int) -> None:
 """
 
 
-@pytest.mark.parametrize("task", ["write", "awrite"])
-@pytest.mark.parametrize("first", ["jobs", "workers"])
+@pytest.mark.parametrize(
+    ("task", "first"),
+    [
+        ("write", "jobs"),
+        ("awrite", "workers"),
+        soak("write", "workers"),
+        soak("awrite", "jobs"),
+    ],
+)
 def test_b08_two_hundred_jobs_of_four_workers_run_once_each(
     mill: Mill, task: str, first: str
 ) -> None:

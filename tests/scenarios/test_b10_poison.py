@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.scenarios.mill import Mill, Worker, until
+from tests.scenarios.mill import Mill, Worker, soak, until
 
 APP = """
 import resource
@@ -80,8 +80,15 @@ def supervised(mill: Mill, count: int, **settings: object) -> Iterator[list[Work
 CRASHES = {"SIGKILL": 9, "SIGSEGV": 11, "SIGABRT": 6, "exit": None}
 
 
-@pytest.mark.parametrize("task", ["poison", "apoison"])
-@pytest.mark.parametrize("way", CRASHES)
+@pytest.mark.parametrize(
+    ("task", "way"),
+    [
+        ("poison", "SIGKILL"),
+        ("apoison", "SIGSEGV"),
+        ("poison", "exit"),
+        *(soak(task, way) for task in ("poison", "apoison") for way in CRASHES),
+    ],
+)
 def test_b10_a_poison_job_is_dead_after_its_attempts_with_the_signal_in_its_reason(
     mill: Mill, task: str, way: str
 ) -> None:
@@ -141,7 +148,7 @@ def test_b10_what_python_can_catch_costs_an_attempt_and_no_runner(
     assert worker.process.poll() is None
 
 
-@pytest.mark.parametrize("way", ["SIGKILL", "exit"])
+@pytest.mark.parametrize("way", ["SIGKILL", soak("exit")])
 def test_b10_each_delivery_counts_before_user_code_runs(mill: Mill, way: str) -> None:
     mill.write(APP)
     (mill.folder / "wait-second").touch()
@@ -154,15 +161,23 @@ def test_b10_each_delivery_counts_before_user_code_runs(mill: Mill, way: str) ->
     mill.becomes(poison, "failed")
 
 
-@pytest.mark.parametrize("way", ["SIGKILL", "SIGSEGV", "exit"])
-@pytest.mark.parametrize("by", ["the pond", "the command line"])
+@pytest.mark.parametrize(
+    ("way", "by"),
+    [
+        ("SIGKILL", "the pond"),
+        ("exit", "the command line"),
+        soak("SIGSEGV", "the pond"),
+        soak("SIGKILL", "the command line"),
+        soak("exit", "the pond"),
+    ],
+)
 def test_b10_a_cancel_during_a_delivery_is_honoured_by_the_crash(
     mill: Mill, way: str, by: str
 ) -> None:
     mill.write(APP)
     (mill.folder / "wait-second").touch()
     poison = mill.one("poison", way)
-    with supervised(mill, 3):
+    with supervised(mill, 2):
         mill.noted("poison", 2)
         if by == "the pond":
             assert mill.pond.cancel(poison.id, by="ops") == "running"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.scenarios.mill import Mill
+from tests.scenarios.mill import Mill, soak
 
 APP = """
 import _thread, concurrent.futures, enum, weakref
@@ -159,7 +159,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("task", ["plain", "coro"])
-@pytest.mark.parametrize("form", ["runner", "keeper"])
+@pytest.mark.parametrize("form", ["runner", soak("keeper")])
 def test_b12_what_a_handler_raises_costs_its_attempt_and_nothing_else(
     mill: Mill, task: str, form: str
 ) -> None:

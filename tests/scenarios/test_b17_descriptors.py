@@ -73,11 +73,11 @@ pond.close()
 
 CI = {
     "threads": 1_000,
-    "readers": 500,
+    "readers": 300,
     "loops": 200,
-    "cycles": 150,
-    "objects": 100,
-    "drains": 30,
+    "cycles": 60,
+    "objects": 60,
+    "drains": 20,
     "refusals": 200,
 }
 

@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 import pytest
-from tests.scenarios.mill import Mill, until
+from tests.scenarios.mill import Mill, soak, until
 
 APP = """
 MORE = {}
@@ -113,8 +113,14 @@ def still_works(mill: Mill, worker: Any) -> None:
     assert len(mill.pids("start") | mill.pids("good")) == 1
 
 
-@pytest.mark.parametrize("task", ["waits", "cleans_up", "group", "checks", "looks"])
-@pytest.mark.parametrize("form", [1, 0])
+@pytest.mark.parametrize(
+    ("task", "form"),
+    [
+        *((task, 1) for task in ("waits", "cleans_up", "group", "checks", "looks")),
+        ("waits", 0),
+        *(soak(task, 0) for task in ("cleans_up", "group", "checks", "looks")),
+    ],
+)
 def test_b30_a_a_cancelled_job_is_told_and_ends_as_cancelled(
     mill: Mill, task: str, form: int
 ) -> None:
@@ -153,8 +159,15 @@ def test_b30_a_a_job_that_waits_is_cancelled_without_a_worker(mill: Mill) -> Non
     assert mill.notes("start") == []
 
 
-@pytest.mark.parametrize("task", ["short_waits", "short_checks"])
-@pytest.mark.parametrize("form", [1, 0])
+@pytest.mark.parametrize(
+    ("task", "form"),
+    [
+        ("short_waits", 1),
+        ("short_checks", 1),
+        soak("short_waits", 0),
+        soak("short_checks", 0),
+    ],
+)
 def test_b30_b_a_time_out_is_an_attempt_that_timed_out_and_is_tried_again(
     mill: Mill, task: str, form: int
 ) -> None:
@@ -171,8 +184,15 @@ def test_b30_b_a_time_out_is_an_attempt_that_timed_out_and_is_tried_again(
     still_works(mill, worker)
 
 
-@pytest.mark.parametrize("task", ["waits", "cleans_up", "group", "checks", "looks"])
-@pytest.mark.parametrize("form", [1, 0])
+@pytest.mark.parametrize(
+    ("task", "form"),
+    [
+        *((task, 1) for task in ("waits", "cleans_up", "checks")),
+        ("checks", 0),
+        *(soak(task, 1) for task in ("group", "looks")),
+        *(soak(task, 0) for task in ("waits", "cleans_up", "group", "looks")),
+    ],
+)
 def test_b30_c_a_shutdown_gives_the_job_back_without_an_attempt(
     mill: Mill, task: str, form: int
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.scenarios.mill import Mill
+from tests.scenarios.mill import Mill, soak
 
 from millpond import BadConfig, BadPayload, JobNotFound, ManualClock, Millpond
 
@@ -275,7 +275,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("where", ["app", "url"])
+@pytest.mark.parametrize("where", ["app", soak("url")])
 def test_b31_the_command_line_refuses_with_a_line_and_writes_nothing(
     mill: Mill, where: str
 ) -> None:
@@ -304,8 +304,15 @@ def test_b31_the_command_line_accepts_what_comes_back(mill: Mill) -> None:
     assert {note.words[2] for note in mill.notes("got")} == {"7", str(2**63 - 1), str(-(2**63))}
 
 
-@pytest.mark.parametrize("ident", [str(2**70), "9" * 5_000, "-1", "x"])
-@pytest.mark.parametrize("command", ["job", "explain", "cancel"])
+@pytest.mark.parametrize(
+    ("command", "ident"),
+    [
+        ("job", str(2**70)),
+        ("explain", "9" * 5_000),
+        ("cancel", "x"),
+        *(soak(name, text) for name in ("job", "explain", "cancel") for text in ("-1", "9" * 99)),
+    ],
+)
 def test_b31_the_command_line_finds_no_such_job(mill: Mill, command: str, ident: str) -> None:
     mill.write(APP)
     mill.pond.status()

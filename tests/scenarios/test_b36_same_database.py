@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.scenarios.mill import Mill, now_ms, until
+from tests.scenarios.mill import Mill, now_ms, soak, until
 
 from millpond import BadConfig, Millpond, StoreBusy
 
@@ -55,7 +55,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["task", soak("by name"), soak("batch")])
 def test_b36_a_job_is_invisible_until_its_transaction_commits_and_then_runs_at_once(
     mill: Mill, conn: sqlite3.Connection, way: str
 ) -> None:
