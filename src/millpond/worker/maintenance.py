@@ -22,13 +22,13 @@ from millpond.model import (
     WorkerBeat,
     WorkerId,
 )
+from millpond.policy.pacing import Pace
 from millpond.store.protocol import Ticket
 from millpond.worker import journal, marks
 from millpond.worker.marks import Mark, Stage
 from millpond.worker.shared import Shared, WorkerFailed
 
 RECOVER_BATCH = 500
-PURGE_BATCH = 500
 PURGE_PAUSE_S = 0.05
 """Between two batches of a purge, so that claims of other processes come in between."""
 
@@ -55,6 +55,7 @@ class Care:
         self._purge_at = now + self._jitter(PURGE_EVERY_S)
         self._unserved_at = now + self._jitter(UNSERVED_EVERY_S)
         self._tick_at = now + TICK_S
+        self._pace = Pace()
 
     @property
     def recovering(self) -> bool:
@@ -146,7 +147,7 @@ class Care:
                     completed_ms=keep.completed_ms,
                     failed_ms=keep.failed_ms,
                     cancelled_ms=keep.cancelled_ms,
-                    limit=PURGE_BATCH,
+                    limit=self._pace.size,
                 ),
                 self._purged,
             )
@@ -158,6 +159,7 @@ class Care:
 
     def _purged(self, purged: Purged) -> None:
         journal.purged(purged)
+        self._pace = self._pace.after(purged.jobs, purged.held_us)
         if purged.more:
             self._purge_at = self._tick_at = time.monotonic() + PURGE_PAUSE_S
 
