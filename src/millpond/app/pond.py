@@ -63,6 +63,7 @@ class Millpond(Keeping):
         **options: Unpack[StoreOptions],
     ) -> None:
         self.config = _store_config(None if url is None else os.fspath(url), config, options)
+        self._address = _absolute(self.config)
         self.clock: Clock = clock or SystemClock()
         self.eager = eager
         self.strict_queues = strict_queues
@@ -103,7 +104,7 @@ class Millpond(Keeping):
         """Return what a process that does not import the application must know of it."""
         declared = self._declared
         return Declarations(
-            url=self.url,
+            url=self._address,
             store=self.config,
             queues=tuple(declared.queues.values()),
             tasks=tuple(task.settings for task in declared.tasks.values()),
@@ -286,7 +287,7 @@ class Millpond(Keeping):
     def _open_store(self) -> Store:
         from millpond.store import open_store
 
-        return open_store(self.url, clock=self.clock, config=self.config)
+        return open_store(self._address, clock=self.clock, config=self.config)
 
     def _submit_in(self, specs: Sequence[JobSpec], tx: Connection) -> list[Admission]:
         store = self._store_beside(tx)
@@ -342,6 +343,12 @@ def _store_config(
         msg = f"config= is complete, so {', '.join(options)} must be set in it"
         raise BadConfig(msg)
     return config if url is None else replace(config, url=url)
+
+
+def _absolute(config: StoreConfig) -> str:
+    """Return the address as it holds wherever the process changes its folder to later."""
+    address = config.address
+    return address.path if address.memory else os.path.abspath(address.path)  # noqa: PTH100  no links followed
 
 
 def _worker_config(options: Mapping[str, Any]) -> WorkerConfig:

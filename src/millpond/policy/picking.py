@@ -63,9 +63,11 @@ class Lane(msgspec.Struct, eq=False):
         for meter in self.meters:
             meter.room -= many
         for seat in self.seats:
-            part = min(seat.room, many)
-            seat.room -= part
-            many -= part
+            if many <= seat.room:
+                seat.room -= many
+                return
+            many -= seat.room
+            seat.room = 0
 
 
 class Picker:
@@ -119,27 +121,26 @@ class Picker:
             phase.popleft()
             return None
         lane = self._lanes[heap[0][2]]
-        if lane.room() <= 0:
-            heappop(heap)
-        elif not lane.rows:
-            if lane.left > 0:
-                return lane
-            heappop(heap)
+        room = lane.room()
+        if room > 0 and lane.rows:
+            self._take(heap, lane, room, phase)
+        elif room > 0 and lane.left > 0:
+            return lane
         else:
-            self._take(heap, lane, phase)
+            heappop(heap)
         return None
 
-    def _take(self, heap: Heap, lane: Lane, phase: deque[Heap]) -> None:
+    def _take(self, heap: Heap, lane: Lane, room: int, phase: deque[Heap]) -> None:
         """Take the lane's next row; alone in its phase, all rows up to the next lane's head."""
-        rival = min(heap[1:3]) if len(heap) > 1 else None
-        most = min(self.missing, lane.room()) if len(phase) == 1 else 1
-        if rival is None and self._may_run is None:
+        most = min(self.missing, room) if len(phase) == 1 else 1
+        if len(heap) == 1 and self._may_run is None:
             taken = self._take_all(lane, most)
         else:
-            taken = self._take_before(rival, lane, most)
+            taken = self._take_before(_rival(heap), lane, most)
         lane.use(taken)
         if lane.rows:
-            heapreplace(heap, (lane.rows[0][0], lane.rows[0][1], lane.id))
+            rank, ident = lane.rows[0][:2]
+            heapreplace(heap, (rank, ident, lane.id))
         elif lane.left <= 0:
             heappop(heap)
         else:
@@ -157,9 +158,10 @@ class Picker:
         """Take rows, one after the other, as long as they sort before the rival and may run."""
         rows, ident, may_run, taken = lane.rows, lane.id, self._may_run, 0
         # What is asked whether a row may run may also stop the picking.
-        while rows and taken < most and self.missing > 0:
+        while rows and taken < most and (may_run is None or self.missing > 0):
             row = rows[0]
-            if rival is not None and (row[0], row[1], ident) > rival:
+            # Ids differ, so what follows the id is never compared.
+            if rival is not None and row > rival:
                 break
             rows.popleft()
             if may_run is None or may_run(lane, row):
@@ -192,6 +194,12 @@ class Picker:
         lane.left = lane.left - len(rows) if rows else 0
         if rows:
             lane.last = (rows[-1][0], rows[-1][1])
+
+
+def _rival(heap: Heap) -> Place | None:
+    """Return the place that is next after the first."""
+    others = heap[1:3]
+    return min(others) if others else None
 
 
 def _around(heaps: dict[int, Heap], turn: int) -> deque[Heap]:

@@ -201,6 +201,8 @@ class Store(Reader, Protocol):
     """What changes something; each method is one transaction."""
 
     clock: Clock
+    path: str
+    """Where the data is, as people should read it."""
 
     def enqueue(self, specs: Sequence[JobSpec]) -> Ticket[list[Admission]]:
         """Decide about all specs and insert what is admitted: all of them or none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import io
 import logging
 import os
 import signal
@@ -54,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     die_with(given.parent)
     if given.log_format is not None:
         configure(given.log_format, given.log_level, outlet=Outlet(2))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What a handler prints must be seen while it runs, and survive its being killed.
+            stream.reconfigure(line_buffering=True)
     link = socket.socket(fileno=given.link)
     # What a handler starts must not hold the link: its end is how the keeper hears of ours.
     link.set_inheritable(False)

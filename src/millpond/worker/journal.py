@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from millpond.log import Line, event
-from millpond.model import AttemptOutcome, Purged, Recovered, Settled, Settlement, State, Token
+from millpond.model import (
+    AttemptOutcome,
+    Claim,
+    Purged,
+    Recovered,
+    Settled,
+    Settlement,
+    State,
+    Token,
+)
 from millpond.worker.holdings import Held
 from millpond.worker.report import DrainReport
 
@@ -76,7 +86,7 @@ def _settled(held: Held, settlement: Settlement, answer: Settled) -> None:
         case State.CANCELLED:
             event(_log, _INFO, Line.CANCELLED, **_job(held), **times)
         case State.FAILED:
-            reason = settlement.reason or settlement.outcome
+            reason = settlement.reason or _why_final(settlement, claim)
             event(
                 _log, _ERROR, Line.FAILED, **_job(held), max_attempts=claim.max_attempts,
                 reason=reason, error=error, **times,
@@ -96,13 +106,23 @@ def _again(
         case AttemptOutcome.RELEASED:
             event(_log, _INFO, Line.RELEASED, **_job(held), **times)
         case AttemptOutcome.SNOOZED:
-            event(_log, _INFO, Line.SNOOZED, **_job(held), next_due=answer.due_at, **times)
+            event(_log, _INFO, Line.SNOOZED, **_job(held), next_due=_moment(answer.due_at), **times)
         case _:
             event(
                 _log, _WARNING, Line.RETRIED, **_job(held), max_attempts=held.claim.max_attempts,
-                next_due=answer.due_at, outcome=settlement.outcome,
+                next_due=_moment(answer.due_at), outcome=settlement.outcome,
                 error=error or settlement.reason, **times,
             )  # fmt: skip
+
+
+def _why_final(settlement: Settlement, claim: Claim) -> str:
+    if settlement.outcome is AttemptOutcome.RETRIED:
+        return f"attempts used up ({claim.attempt} of {claim.max_attempts})"
+    return settlement.outcome
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
 
 def lease_lost(held: Held, why: str) -> None:
@@ -133,9 +153,12 @@ def released_unknown(tokens: Sequence[Token]) -> None:
 # --- the worker itself --------------------------------------------------------------------------
 
 
-def started(worker: int, tasks: Sequence[str], slots: int) -> None:
+def started(worker: int, store: str, tasks: Sequence[str], queues: str, slots: int) -> None:
     """The worker is registered and begins to claim."""
-    event(_log, _INFO, "worker_started", worker=worker, tasks=tasks, slots=slots)
+    event(
+        _log, _INFO, "worker_started", worker=worker, store=store, tasks=tasks, queues=queues,
+        slots=slots,
+    )  # fmt: skip
 
 
 def stopping(signal: str | None, running: int) -> None:

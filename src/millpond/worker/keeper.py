@@ -219,7 +219,8 @@ class Serving:
         """Turn until the end; return the counts."""
         keeper, shared = self._keeper, self._shared
         slots = sum(group.slots for group in shared.groups)
-        journal.started(shared.worker, sorted(shared.tasks), slots)
+        queues = ",".join(map(str, shared.config.queues)) or "all"
+        journal.started(shared.worker, shared.store.path, sorted(shared.tasks), queues, slots)
         self._turn()
         while not self._over():
             keeper.listen(self._timeout())

@@ -258,7 +258,8 @@ def _count(tx: Context, plan: _Plan) -> None:
         ready = plan.ready.get(lane, 0)
         count = {"lane": lane, "ready": ready, "scheduled": plan.scheduled.get(lane, 0)}
         tx.execute(SQL["count_accepted"], count)
-        if ready:
+        # Scheduled ones too: a keeper that sleeps must learn when to wake up.
+        if ready or plan.scheduled.get(lane):
             tx.woken.add(tx.names.lanes[lane].task_id)
     for workload, jobs in plan.jobs.items():
         use = {"workload": workload, "jobs": jobs, "bytes": plan.bytes[workload]}

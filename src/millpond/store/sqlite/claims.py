@@ -7,7 +7,7 @@ not touched.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -19,11 +19,12 @@ from millpond.policy.picking import Lane, Meter, Picker, Row
 from millpond.store.sqlite import gates
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context, LaneName
+from millpond.store.sqlite.rows import insert
 
 MOVES = 500
 """Due jobs promoted, and blocked jobs moved, by one claim at most."""
 FEW = 4
-"""Up to this many rows single deletes are as fast as one set-based delete."""
+"""Up to this many lanes a range is deleted from each."""
 
 _encode = msgspec.json.encode
 _heads = msgspec.json.Decoder(list[tuple[int, int, int, int, int]]).decode
@@ -72,13 +73,8 @@ def promote(tx: Context) -> tuple[bool, int | None]:
     if first is None or first[0] > tx.now:
         return False, first and first[0]
     rows = tx.execute(SQL["due_jobs"], {"now": tx.now, "limit": MOVES}).fetchall()
-    if len(rows) <= FEW:
-        dropped = sum(tx.execute(SQL["drop_due"], row[:2]).rowcount for row in rows)
-        tx.executemany(SQL["add_ready"], [(r[2], r[3], r[1], r[0]) for r in rows])
-    else:
-        param = {"rows": _encode(rows).decode()}
-        dropped = tx.execute(SQL["drop_due_many"], param).rowcount
-        tx.execute(SQL["add_ready_many"], param)
+    dropped = tx.executemany(SQL["drop_due"], [row[:2] for row in rows]).rowcount
+    insert(tx.execute, SQL["add_ready"], [(lane, rank, job, due) for due, job, lane, rank in rows])
     if dropped != len(rows):
         msg = f"{len(rows)} jobs were due and {dropped} were scheduled"
         raise InvariantBroken(msg)
@@ -235,39 +231,30 @@ def _take(
 ) -> list[Claim]:
     """Move what was picked from ready to running; `whole` if each lane gave its first rows."""
     rows = [(lane, row[0], row[1], row[2]) for lane, row in picked]
-    first = tx.take("claim", len(rows))
-    param = {"rows": _encode(rows).decode()}
     counts = Counter(row[0] for row in rows)
-    gone = _drop_ready(tx, rows, counts, param, whole=whole)
-    start = {**param, "claim": first, "worker": worker, "now": tx.now, "mono": tx.mono}
+    first = tx.take("claim", len(rows))
+    gone = _drop_ready(tx, rows, whole=whole and len(counts) <= FEW)
+    start = {"rows": _encode(rows).decode(), "claim": first, "worker": worker, "now": tx.now,
+             "mono": tx.mono}  # fmt: skip
     running = tx.execute(SQL["claim_running"], start).rowcount
     if gone != len(rows) or running != len(rows):
         msg = f"{len(rows)} jobs were picked, {gone} were ready and {running} started running"
         raise InvariantBroken(msg)
-    if len(counts) <= FEW:
-        for lane, n in counts.items():
-            tx.execute(SQL["count_claimed"], {"lane": lane, "n": n})
-    else:
-        tx.execute(SQL["count_claimed_many"], {"counts": _encode([*counts.items()]).decode()})
+    alike = defaultdict(list)
+    for lane, n in counts.items():
+        alike[n].append(lane)
+    for n, lanes in alike.items():
+        tx.execute(SQL["count_claimed"], {"lanes": _encode(lanes).decode(), "n": n})
     return _claims(tx, rows, first)
 
 
-def _drop_ready(
-    tx: Context,
-    rows: list[tuple[int, int, int, int]],
-    counts: Counter[int],
-    param: dict[str, str],
-    *,
-    whole: bool,
-) -> int:
+def _drop_ready(tx: Context, rows: list[tuple[int, int, int, int]], *, whole: bool) -> int:
     """Delete the rows from ready and return how many were there."""
-    if len(rows) <= FEW:
-        return sum(tx.execute(SQL["claim_ready"], row[:3]).rowcount for row in rows)
-    if whole and len(counts) <= FEW:
+    if whole:
         # Picking goes through a lane in order: all up to the last one are those picked.
         last = {row[0]: row[:3] for row in rows}
         return sum(tx.execute(SQL["claim_ready_to"], key).rowcount for key in last.values())
-    return int(tx.execute(SQL["claim_ready_many"], param).rowcount)
+    return int(tx.executemany(SQL["claim_ready"], [row[:3] for row in rows]).rowcount)
 
 
 def _claims(tx: Context, rows: list[tuple[int, int, int, int]], first: int) -> list[Claim]:

@@ -42,13 +42,22 @@ def primary_code(error: BaseException) -> int:
 
 
 def open_connection(
-    module: ModuleType, path: str, *, synchronous: Synchronous = "full", readonly: bool = False
+    module: ModuleType,
+    path: str,
+    *,
+    synchronous: Synchronous = "full",
+    create: bool = False,
+    readonly: bool = False,
 ) -> Any:
-    """Open one connection with our settings; settings stored in the file are not touched."""
+    """Open one connection with our settings; settings stored in the file are not touched.
+
+    Only `create` makes a file that is not there: a store that was moved must not leave an
+    empty one in its place.
+    """
     if path == ":memory:":
         conn = module.connect(":memory:", isolation_level=None, check_same_thread=False)
     else:
-        uri = f"file:{quote(path)}?mode={'ro' if readonly else 'rwc'}"
+        uri = f"file:{quote(path)}?mode={'ro' if readonly else 'rwc' if create else 'rw'}"
         conn = module.connect(
             uri, uri=True, isolation_level=None, check_same_thread=False, timeout=0,
             cached_statements=256,

@@ -138,6 +138,9 @@ class _Endings:
             (row.id, fate.state, self.tx.now, lane.queue.id, lane.task_id, _clean(reason),
              _kind(lane.task, fate, said, reason))
         )  # fmt: skip
+        if fate.crashes != row.crashes:
+            # The last crash is kept like the others; nothing else of a final job is read there.
+            self.again.append((row.id, row.lane, row.due, row.rank, fate.number or 0, fate.crashes))
         self.counts[row.lane][fate.state] += 1
         self.freed[lane.workload.id] += 1
         self.freed_bytes[lane.workload.id] += row.size

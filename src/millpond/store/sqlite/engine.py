@@ -10,7 +10,6 @@ import random
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -58,7 +57,7 @@ from millpond.store.sqlite.foreign import Foreign
 from millpond.store.sqlite.gate import Finding, check, enforce, moved
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context, Names
-from millpond.store.sqlite.plans import plan_findings
+from millpond.store.sqlite.plans import forget_statistics, plan_findings
 from millpond.store.sqlite.probes import FileIdentity, SystemProbes, library
 from millpond.store.sqlite.retention import RetentionPart
 from millpond.store.sqlite.review import ReviewPart
@@ -104,7 +103,9 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         self._housekeeping = Election(self.path, "house")
         self._foreign = Foreign(self.path, self._visible)
         self._read_lock = threading.Lock()
+        self._aside_lock = threading.Lock()
         self._reader: Any = None
+        self._closed = False
         self._data_version = 0
         self._looked = time.monotonic()
         self._gone: Finding | None = None
@@ -114,6 +115,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
             self.path, self._election, self._connect, self.config.checkpoint_pages
         )
         self._first: Any = None
+        self._identity: FileIdentity | None = None
         with forking.guard:
             self._open_all()
             forking.stores.add(self)
@@ -121,7 +123,12 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
     # -- opening and closing ------------------------------------------------------------
 
     def _connect(self) -> Any:
-        return open_connection(self._module, self.path, synchronous=self.config.synchronous)
+        return open_connection(
+            self._module,
+            self.path,
+            synchronous=self.config.synchronous,
+            create=self._identity is None,
+        )
 
     def findings(self) -> list[Finding]:
         """Return what the start-up gate says of this file."""
@@ -142,6 +149,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
                 budget = self.config.busy_ms / 1000
                 ensure_wal(self._first, self.path, budget_s=budget, roll=self.roll)
             self._migrate_new()
+            forget_statistics(self._first)
         except BaseException as error:
             if self._first is not None:
                 self._first.close()
@@ -202,6 +210,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
     def rest(self) -> bool:
         """Before a fork: close every connection and hold all threads off."""
         rested = self._writer.rest(forking.REST_S)
+        self._aside_lock.acquire()
         self._read_lock.acquire()
         reader, self._reader = self._reader, None
         if reader is not None:
@@ -213,6 +222,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
     def resume(self) -> None:
         """After a fork, in the parent: go on."""
         self._read_lock.release()
+        self._aside_lock.release()
         self._writer.resume()
 
     def close(self) -> None:
@@ -226,6 +236,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
 
     def _close_all(self) -> None:
         with self._read_lock:
+            self._closed = True
             reader, self._reader = self._reader, None
             if reader is not None:
                 reader.close()
@@ -240,6 +251,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         """In a forked child: drop what was inherited; an open connection is never closed here."""
         _abandoned.extend([self._writer.abandon(), self._first, self._checkpointer])
         self._read_lock = threading.Lock()
+        self._aside_lock = threading.Lock()
         self._waker.close()
         self._election.leave()
         self._housekeeping.leave()
@@ -310,18 +322,34 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
 
     # -- reading -------------------------------------------------------------------------
 
+    def _new_reader(self) -> Any:
+        if self._closed:
+            raise StoreClosed(f"{self.path}: the store is closed; open it again.")
+        return open_connection(self._module, self.path)
+
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[Any]:
         with self._read_lock:
             if self._reader is None:
-                self._reader = open_connection(self._module, self.path)
+                self._reader = self._new_reader()
             self._reader.execute("BEGIN")
             try:
                 yield self._reader.execute
             finally:
                 self._reader.execute("ROLLBACK")
 
-    def _read(self, look: Callable[[Any], T]) -> T:
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[Any]:
+        """A snapshot on a connection of its own, for what takes long: no beat waits for it."""
+        with self._aside_lock:
+            reader = self._new_reader()
+            try:
+                reader.execute("BEGIN")
+                yield reader.execute
+            finally:
+                reader.close()
+
+    def _read(self, look: Callable[[Any], T], *, long: bool = False) -> T:
         """Run `look(execute)` in one snapshot."""
         self._check_mine()
         if self.path == MEMORY:
@@ -329,7 +357,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         deadline = time.monotonic() + self.config.busy_ms / 1000
         while True:
             try:
-                with self._snapshot() as execute:
+                with self._aside() if long else self._snapshot() as execute:
                     return look(execute)
             except Exception as error:
                 if primary_code(error) not in {5, 6} or time.monotonic() > deadline:
@@ -344,7 +372,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         self, where: JobFilter, *, before: JobId | None = None, limit: int = 100
     ) -> list[JobRow]:
         """Return jobs, newest first."""
-        return self._read(lambda run: views.find(run, self.clock, where, before, limit))
+        return self._read(lambda run: views.find(run, self.clock, where, before, limit), long=True)
 
     def attempts(self, job_id: JobId) -> list[AttemptRow]:
         """Return a job's history."""
@@ -401,7 +429,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
             return False
         with self._read_lock:
             if self._reader is None:
-                self._reader = open_connection(self._module, self.path)
+                self._reader = self._new_reader()
             (version,) = self._reader.execute("PRAGMA data_version").fetchone()
         before, self._data_version = self._data_version, version
         return bool(before != version)
@@ -412,23 +440,19 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
 
     def verify(self) -> list[str]:
         """Check the file, every job's place and every counter."""
-        return self._read(care.verify)
+        return self._read(care.verify, long=True)
 
     def drift(self) -> list[Drift]:
         """Recount all counters in one snapshot."""
-        return self._read(care.drift)
+        return self._read(care.drift, long=True)
 
     def figures(self) -> TransactionFigures:
         """Return how long this process held the write lock and waited for it."""
-        held, wait = self._writer.held_us, self._writer.wait_us
-        return TransactionFigures(
-            self._writer.transactions, *_percentiles(held), *_percentiles(wait),
-            self._writer.busy_refusals,
-        )  # fmt: skip
+        return self._writer.figures()
 
     def doctor(self) -> list[Finding]:
         """Return the gate's findings and those of the hot statements' plans."""
-        return self.findings() + self._read(plan_findings)
+        return self.findings() + self._read(plan_findings, long=True)
 
     # -- writing -------------------------------------------------------------------------
 
@@ -576,11 +600,3 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
 
 def _enqueue_stands(conn: Any, answers: list[Admission]) -> bool | None:
     return admit.stands(conn.execute, answers)
-
-
-def _percentiles(samples: deque[int]) -> tuple[int, int, int]:
-    ordered = sorted(samples)
-    if not ordered:
-        return 0, 0, 0
-    last = len(ordered) - 1
-    return ordered[last // 2], ordered[round(last * 0.99)], ordered[last]

@@ -12,8 +12,8 @@ from millpond.store.sqlite.gate import Finding, Severity
 from millpond.store.sqlite.named import SQL
 
 HOT = (
-    "first_due", "due_jobs", "drop_due_many", "heads", "chunk", "chunk_first", "chunks",
-    "chunks_first", "count_claimed_many", "claim_ready_many", "claim_ready_to", "claim_running",
+    "first_due", "due_jobs", "drop_due", "heads", "chunk", "chunk_first", "chunks",
+    "chunks_first", "claim_ready", "claim_ready_to", "claim_running",
     "claimed", "held_jobs", "drop_running_many",
     "count_ended", "count_claimed", "count_accepted", "take_seq", "find_dedup", "find_coalesce",
     "blocked_lanes", "return_heads", "purgeable", "purge_attempts", "get_job", "write_beat",

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from millpond import fault
 from millpond.errors import CommitUncertain, StoreBusy, StoreClosed
+from millpond.model import TransactionFigures
 from millpond.store.sqlite.connect import (
     FULL,
     WAIT_MAX_S,
@@ -194,10 +195,12 @@ class Writer:
 
     def _start(self) -> None:
         with self._start_lock:
+            if self._closing:
+                raise self._closed()
             if self.thread is None:
                 thread = threading.Thread(target=self._live, name="millpond-storage", daemon=True)
-                self.thread = thread
                 thread.start()
+                self.thread = thread
 
     def _closed(self) -> StoreClosed:
         if self.dead is not None:
@@ -208,13 +211,21 @@ class Writer:
 
     def close(self, timeout: float | None = None) -> None:
         """Finish what was handed over, then end the thread and its connection."""
-        self._closing = True
-        thread = self.thread
+        with self._start_lock:
+            self._closing = True
+            thread = self.thread
         if thread is not None and thread is not threading.current_thread():
             self._inbox.put(None)
             thread.join(timeout)
         if not self.runs:
             self._reject_rest()
+
+    def figures(self) -> TransactionFigures:
+        """Return how long the lock was held and waited for."""
+        return TransactionFigures(
+            self.transactions, *_percentiles(self.held_us), *_percentiles(self.wait_us),
+            self.busy_refusals,
+        )  # fmt: skip
 
     @property
     def runs(self) -> bool:
@@ -517,3 +528,11 @@ class Writer:
         with contextlib.suppress(IndexError):  # another thread took the last one
             while True:
                 self._waiting.popleft().ticket.reject(self._closed())
+
+
+def _percentiles(samples: deque[int]) -> tuple[int, int, int]:
+    ordered = sorted(samples)
+    if not ordered:
+        return 0, 0, 0
+    last = len(ordered) - 1
+    return ordered[last // 2], ordered[round(last * 0.99)], ordered[last]

@@ -48,7 +48,7 @@ INSERT INTO millpond_job (id, lane, rank, priority, created_at, first_due, max_a
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_ready
-INSERT INTO millpond_ready (lane, rank, id, due) VALUES (?1, ?2, ?3, ?4);
+INSERT INTO millpond_ready (lane, rank, id, due) VALUES (?, ?, ?, ?);
 
 -- name: add_scheduled
 INSERT INTO millpond_scheduled (due, id) VALUES (?1, ?2);

@@ -11,14 +11,6 @@ SELECT s.due, s.id, coalesce(a.lane, j.lane), coalesce(a.rank, j.rank)
 -- name: drop_due
 DELETE FROM millpond_scheduled WHERE due = ?1 AND id = ?2;
 
--- name: drop_due_many
-DELETE FROM millpond_scheduled WHERE (due, id) IN
-  (SELECT value->>0, value->>1 FROM json_each(:rows));
-
--- name: add_ready_many
-INSERT INTO millpond_ready (lane, rank, id, due)
-SELECT value->>2, value->>3, value->>1, value->>0 FROM json_each(:rows);
-
 -- name: heads
 -- The first ready job of every non-empty lane; the partial index holds just those lanes. One
 -- seek a lane, and one row, so that the interpreter is given up once and not once a lane. The
@@ -63,10 +55,6 @@ DELETE FROM millpond_ready WHERE lane = ?1 AND rank = ?2 AND id = ?3;
 -- name: claim_ready_to
 DELETE FROM millpond_ready WHERE lane = ?1 AND (rank, id) <= (?2, ?3);
 
--- name: claim_ready_many
-DELETE FROM millpond_ready WHERE (lane, rank, id) IN
-  (SELECT value->>0, value->>1, value->>2 FROM json_each(:rows));
-
 -- name: claim_running
 INSERT INTO millpond_running (id, claim, lane, worker, due, claimed_at, claimed_mono, lease_ms,
   tenant, size)
@@ -88,13 +76,9 @@ SELECT value FROM millpond_memo WHERE operation_id = :operation_id AND task = :t
 SELECT EXISTS (SELECT 1 FROM millpond_memo);
 
 -- name: count_claimed
+-- Once for all lanes that gave as many jobs.
 UPDATE millpond_lane SET n_ready = n_ready - :n, n_running = n_running + :n,
-  total_claimed = total_claimed + :n WHERE id = :lane;
-
--- name: count_claimed_many
-UPDATE millpond_lane SET n_ready = n_ready - (e.value->>1), n_running = n_running + (e.value->>1),
-  total_claimed = total_claimed + (e.value->>1)
-  FROM json_each(:counts) e WHERE millpond_lane.id = e.value->>0;
+  total_claimed = total_claimed + :n WHERE id IN (SELECT value FROM json_each(:lanes));
 
 -- name: drop_coalesce
 DELETE FROM millpond_coalesce WHERE queue = :queue AND task = :task AND key = :key AND job = :job;
