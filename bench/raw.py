@@ -63,7 +63,7 @@ def _claim(
     param = {"rows": _encode([(lane, *row) for row in rows]).decode()}
     start = {**param, "claim": first, "worker": worker, "now": now, "mono": mono}
     conn.execute(SQL["claim_running"], start)
-    conn.execute(SQL["count_claimed"], {"lane": lane, "n": count})
+    conn.execute(SQL["count_claimed"], {"lanes": f"[{lane}]", "n": count})
     conn.execute(SQL["any_memo"]).fetchone()
     ids = {"ids": _encode([row[1] for row in rows]).decode()}
     jobs = conn.execute(SQL["claimed"], ids).fetchall()
