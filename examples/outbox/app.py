@@ -15,10 +15,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from millpond import Backoff, Context, Millpond, Snooze
+from millpond import Backoff, Context, JobRef, Millpond, Snooze
 
 DATABASE = "shop.db"
-BROKER = Path("broker.jsonl")
+BROKER = Path("broker/messages.jsonl")
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (
@@ -47,6 +47,7 @@ def connect() -> sqlite3.Connection:
 def set_up() -> None:
     """Make the tables of both, at the start of the program and never inside a transaction."""
     pond.open()
+    BROKER.parent.mkdir(exist_ok=True)
     with closing(connect()) as connection:
         connection.executescript(TABLES)
 
@@ -64,7 +65,7 @@ def transaction() -> Iterator[sqlite3.Connection]:
         connection.execute("COMMIT")
 
 
-def happens(connection: sqlite3.Connection, order: str, event: str) -> None:
+def happens(connection: sqlite3.Connection, order: str, event: str) -> JobRef[None]:
     """Change an order and promise to tell of it, in the transaction of the caller."""
     connection.execute(
         "INSERT INTO orders VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET state = excluded.state",
@@ -72,7 +73,8 @@ def happens(connection: sqlite3.Connection, order: str, event: str) -> None:
     )
     row = connection.execute("INSERT INTO outbox (order_name, event) VALUES (?, ?)", (order, event))
     assert row.lastrowid is not None
-    publish.using(tx=connection, serial_key=f"order:{order}").enqueue(row.lastrowid)
+    promise = publish.using(tx=connection, serial_key=f"order:{order}")
+    return promise.enqueue(row.lastrowid)
 
 
 @pond.task(lease="2s", max_attempts=20, retry=Backoff(base=0.2, cap=5))

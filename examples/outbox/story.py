@@ -31,19 +31,21 @@ def play(stage: Stage) -> None:
     killed_before(stage)
     killed_after(stage)
     killed_before_it_says_so(stage)
-    two_finish(stage)
+    in_order_however_it_fails(stage)
     what_the_subscriber_saw()
     app.pond.close()
-    say(f"\nLook around in {stage.folder}: shop.db, broker.jsonl, and the logs of the workers.")
+    say(f"\nLook around in {stage.folder}: shop.db, broker, and the logs of the workers.")
 
 
-def tell(event: str, *orders: str) -> None:
-    """Let something happen to orders, each in a transaction of its own."""
+def tell(event: str) -> list[int]:
+    """Let something happen to all orders, each in a transaction of its own; return the jobs."""
     import app
 
-    for order in orders or ORDERS:
+    jobs = []
+    for order in ORDERS:
         with app.transaction() as shop:
-            app.happens(shop, order, event)
+            jobs.append(app.happens(shop, order, event).id)
+    return jobs
 
 
 def nothing_for_nothing() -> None:
@@ -103,28 +105,34 @@ def killed_before_it_says_so(stage: Stage) -> None:
     import app
 
     say("\n5. A third worker dies by itself at the worst moment: an event is published and noted,")
-    say("   and the job is not yet stored as done. Then the orders are paid and shipped.")
+    say("   and the job is not yet stored as done.")
     worker = stage.worker(fault="outcome-read:kill")
     until(lambda: worker.poll() is not None, "the third worker has died")
     stage.kill(worker)
     check(worker.returncode == -9, "It was killed by signal 9.")
     check(rows("published") > 0, "Some events are published and noted.")
     check(not app.pond.jobs(state="completed"), "No job is completed.")
-    tell("paid")
-    tell("shipped")
 
 
-def two_finish(stage: Stage) -> None:
-    """Let the rest happen."""
+def in_order_however_it_fails(stage: Stage) -> None:
+    """Let publishing fail while more happens, then let the rest be done."""
     import app
 
-    say("\n6. Two workers that nobody kills.")
-    workers = [stage.worker(), stage.worker()]
+    say("\n6. Two workers that nobody kills, but the broker is away: what they try fails and waits")
+    say("   for its retry. The orders are paid and shipped meanwhile.")
+    with broker_is_away():
+        workers = [stage.worker(), stage.worker()]
+        paid = tell("paid")
+        until(lambda: all(map(outcomes, paid)), "all that was paid has been tried")
+        shipped = tell("shipped")
+        until(lambda: all(map(outcomes, shipped)), "all that was shipped has been looked at")
+        held_back = all(outcomes(job) == {"snoozed"} for job in shipped)
+    check(held_back, "No worker tried to tell of the shipping before the rest.")
     until(lambda: app.pond.status().outstanding == 0, "nothing is left to do")
     for worker in workers:
         stage.stop(worker)
     states = Counter(job.state for job in app.pond.jobs())
-    check(states == {"completed": 9}, "All nine jobs are completed.")
+    check(states == {"completed": 9}, "The broker is back, and all nine jobs are completed.")
     check(rows("published") == rows() == 9, "All nine events are published, and the shop knows it.")
     check(app.pond.verify() == [], "The file is sound.")
 
@@ -154,6 +162,23 @@ def broker_is_stuck() -> Iterator[Callable[[], None]]:
     with app.BROKER.open("a") as broker:
         fcntl.flock(broker, fcntl.LOCK_EX)
         yield broker.close
+
+
+@contextmanager
+def broker_is_away() -> Iterator[None]:
+    """Move the broker to where nobody finds it."""
+    import app
+
+    away = app.BROKER.parent.rename("away")
+    yield
+    away.rename(app.BROKER.parent)
+
+
+def outcomes(job: int) -> set[str]:
+    """Return how attempts of a job have ended so far."""
+    import app
+
+    return {attempt.outcome.value for attempt in app.pond.attempts(job)}
 
 
 def held_by(worker: subprocess.Popen[bytes]) -> int:

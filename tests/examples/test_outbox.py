@@ -40,7 +40,7 @@ def publishers_killed(jobs: list[Job], pond: Millpond) -> set[str | None]:
 @pytest.mark.slow
 def test_no_event_is_lost_and_repeats_carry_the_same_operation_id(tmp_path: Path) -> None:
     told = story("outbox", tmp_path)
-    broker = (tmp_path / "broker.jsonl").read_text().splitlines()
+    broker = (tmp_path / "broker" / "messages.jsonl").read_text().splitlines()
     sent: list[dict[str, Any]] = [json.loads(line) for line in broker]
     with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
         outbox = shop.execute("SELECT id, order_name, event, published FROM outbox").fetchall()
