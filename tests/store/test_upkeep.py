@@ -18,7 +18,6 @@ from millpond.store.upkeep import (
     Severity,
     file_of,
     migrate_store,
-    queue_states,
     schema_findings,
     schema_of,
 )
