@@ -57,6 +57,16 @@ class Foreign:
         With no transaction open an immediate one is begun, and undone if this fails; in an
         open one only what this did is undone.
         """
+        # Names are compared as text, whatever the connection makes of texts for its owner.
+        factory, conn.text_factory = conn.text_factory, str
+        try:
+            return self._enqueue(conn, specs, context)
+        finally:
+            conn.text_factory = factory
+
+    def _enqueue(
+        self, conn: Any, specs: Sequence[JobSpec], context: Callable[[Any], Context]
+    ) -> list[Admission]:
         self._check_file(conn)
         cursor = conn.cursor()
         cursor.row_factory = None
@@ -152,7 +162,8 @@ class Foreign:
 
     def _unseen(self) -> list[_Open]:
         """Drop what has committed; a rolled back one stays until its job's number is used."""
-        for entry in [entry for entry in self._open if self._visible(entry.job)]:
+        # A copy, as other threads add to it while this one looks.
+        for entry in [entry for entry in self._open.copy() if self._visible(entry.job)]:
             with contextlib.suppress(ValueError):  # another thread has seen it too
                 self._open.remove(entry)
         return list(self._open)
