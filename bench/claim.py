@@ -1,7 +1,9 @@
 """What a claim costs when the store is large, against the same claim in a small one.
 
 Measured are the statements and the picking of one claim, inside its transaction and without
-its COMMIT, whose sync costs the same everywhere and would hide the difference. After each
+its COMMIT, whose sync costs the same everywhere and would hide the difference. Medians are of
+processor time, which other programs do not lengthen; the rare ones are of the time that passed,
+so that a wait for the disk would show. After each
 claim the jobs are completed and as many are enqueued, so both stores keep their sizes and the
 large one moves on over pages that were not read before.
 """
@@ -28,6 +30,7 @@ LANES = 64
 HUNDRED = 100
 TURN = 20
 SMALL, BIG = "small", "big"
+PROCESSOR, WALL = 0, 1
 
 
 @dataclass(slots=True)
@@ -37,7 +40,7 @@ class Subject:
     store: SqliteStore
     shape: Shape
     turn: int = 0
-    taken: dict[int, list[float]] = field(default_factory=dict)
+    taken: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
 
     def cycle(self, count: int) -> None:
         """Claim `count` jobs, complete them, enqueue as many to the same lanes."""
@@ -46,22 +49,27 @@ class Subject:
         if len(batch.claims) != count:
             msg = f"a claim of {count} jobs took {len(batch.claims)}"
             raise RuntimeError(msg)
-        self.taken.setdefault(count, []).append(took * 1e6)
+        self.taken.setdefault(count, []).append(took)
         self._transact(lambda tx: endings.settle(tx, WorkerId(1), _ends(batch.claims)))
         self._transact(lambda tx: admit.enqueue(tx, self._specs(batch.claims)))
 
     def _specs(self, claimed: list[Claim]) -> list[JobSpec]:
         return [spec_for(claim.task) for claim in claimed]
 
-    def _transact(self, run: Callable[[Any], T]) -> tuple[float, T]:
-        """Run one operation as the storage thread would; return its seconds and its answer."""
+    def times(self, count: int, share: float) -> list[float]:
+        """Return microseconds of the claims of this size, by the clock for that percentile."""
+        clock = WALL if share > 0.9 else PROCESSOR
+        return [took[clock] * 1e6 for took in self.taken[count]]
+
+    def _transact(self, run: Callable[[Any], T]) -> tuple[tuple[float, float], T]:
+        """Run one operation as the storage thread would; return both its times and its answer."""
         store = self.store
         conn = store.open()
         conn.execute("BEGIN IMMEDIATE")
         context = store.start(conn)
-        started = time.perf_counter()
+        busy, started = time.thread_time(), time.perf_counter()
         value = run(context)
-        took = time.perf_counter() - started
+        took = time.thread_time() - busy, time.perf_counter() - started
         conn.execute("COMMIT")
         store.committed(context)
         store.gap(conn, 1, idle=False)
@@ -119,15 +127,14 @@ def _measure(subjects: list[Subject], times: int) -> None:
 def _figures(found: dict[tuple[str, int], Subject]) -> Iterator[Figure]:
     for lanes in (1, LANES):
         for count, most in ((1, 1.5), (HUNDRED, 2.5)):
-            big, small = (found[size, lanes].taken[count] for size in (BIG, SMALL))
-            yield _ratio(f"claim.{count}_of_big_{lanes}_lanes_p50", big, small, 0.5, most)
-            yield _ratio(f"claim.{count}_of_big_{lanes}_lanes_p99", big, small, 0.99, 4.0)
+            for name, share, limit in (("p50", 0.5, most), ("p99", 0.99, 4.0)):
+                big, small = (found[size, lanes].times(count, share) for size in (BIG, SMALL))
+                yield _ratio(f"claim.{count}_of_big_{lanes}_lanes_{name}", big, small, share, limit)
     for size in (SMALL, BIG):
-        many, one = found[size, LANES].taken, found[size, 1].taken
-        value = percentile(many[1], 0.5)
+        value = percentile(found[size, LANES].times(1, 0.5), 0.5)
         yield Figure(f"claim.1_{LANES}_lanes_{size}", (value,), at_most(250), unit="us")
-        yield _ratio(f"claim.{HUNDRED}_{LANES}_lanes_to_one_{size}", many[HUNDRED], one[HUNDRED],
-                     0.5, 2.0)  # fmt: skip
+        many, one = (found[size, lanes].times(HUNDRED, 0.5) for lanes in (LANES, 1))
+        yield _ratio(f"claim.{HUNDRED}_{LANES}_lanes_to_one_{size}", many, one, 0.5, 2.0)
 
 
 def _ratio(name: str, left: list[float], right: list[float], share: float, most: float) -> Figure:
