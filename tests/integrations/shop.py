@@ -111,6 +111,11 @@ def driver_of(tx: Session | sa.Connection) -> Any:
     return connection.connection.driver_connection
 
 
+def opaque_row(cursor: Any, values: tuple[Any, ...]) -> object:
+    """Stand for a row factory of an application whose rows are no tuples."""
+    return object()
+
+
 def overfill(pond: Millpond, report: Report, tx: Any) -> None:
     """Ask for two jobs of which the second is refused."""
     batch = pond.batch(tx=tx)

@@ -21,6 +21,7 @@ from tests.integrations.shop import (
     arguments,
     controlled,
     driver_of,
+    opaque_row,
     overfill,
     seen,
 )
@@ -136,6 +137,19 @@ def test_a_task_declared_during_the_transaction_does_not_wait_for_it(
     late.using(tx=tx).enqueue()
     tx.commit()
     assert seen(pond) == (1, 1)
+
+
+def test_what_the_connection_makes_of_rows_and_texts_is_left_to_its_owner(
+    pond: Millpond, report: Report, tx: Tx
+) -> None:
+    report.using(tx=tx, key="k").enqueue(1)
+    driver = driver_of(tx)
+    driver.row_factory, driver.text_factory = opaque_row, bytes
+    assert report.using(tx=tx, key="k").enqueue(1).answer == "duplicate"
+    assert (driver.row_factory, driver.text_factory) == (opaque_row, bytes)
+    driver.row_factory, driver.text_factory = None, str
+    tx.commit()
+    assert seen(pond) == (0, 1)
 
 
 def test_a_scoped_session_stands_for_the_one_of_its_thread(

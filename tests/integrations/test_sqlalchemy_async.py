@@ -26,6 +26,7 @@ from tests.integrations.shop import (
     arguments,
     awaited,
     connecting,
+    opaque_row,
     seen,
 )
 
@@ -121,6 +122,25 @@ def test_awaited_a_batch_of_many_and_jobs_by_name_are_stored_in_the_transaction(
 
     play(story)
     assert seen(pond) == (0, 42)
+
+
+def test_what_the_awaited_connection_makes_of_rows_and_texts_is_left_to_its_owner(
+    pond: Millpond, report: Report
+) -> None:
+    async def story() -> None:
+        async with awaited(pond, AsyncSession) as tx:
+            assert isinstance(tx, AsyncSession)
+            await report.using(tx=tx, key="k").aenqueue(1)
+            raw = (await (await tx.connection()).get_raw_connection()).driver_connection
+            assert raw is not None
+            raw.row_factory, raw.text_factory = opaque_row, bytes
+            assert (await report.using(tx=tx, key="k").aenqueue(1)).answer == "duplicate"
+            assert (raw.row_factory, raw.text_factory) == (opaque_row, bytes)
+            raw.row_factory, raw.text_factory = None, str
+            await tx.commit()
+
+    asyncio.run(story())
+    assert seen(pond) == (0, 1)
 
 
 def test_awaited_statements_run_in_the_drivers_thread_and_the_loop_goes_on(

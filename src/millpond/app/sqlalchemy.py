@@ -135,6 +135,15 @@ class Awaited:
         """Whether a transaction is open, as the driver knows it."""
         return bool(self._adapted.driver_connection.in_transaction)
 
+    @property
+    def text_factory(self) -> Any:
+        """What makes a text."""
+        return self._adapted.driver_connection.text_factory
+
+    @text_factory.setter
+    def text_factory(self, factory: Any) -> None:
+        self._adapted.driver_connection.text_factory = factory
+
     def cursor(self) -> AwaitedCursor:
         """Return a cursor of its own."""
         return AwaitedCursor(self._adapted.run_async)
