@@ -281,6 +281,20 @@ def test_the_window_of_a_taken_key_counts_from_its_new_completion(bench: Bench):
     assert bench.answer(key="k").answer == "admitted"
 
 
+def test_keys_of_requests_that_were_merged_into_it_hold_again_as_well(bench: Bench):
+    keeper = bench.keeper()
+    job = bench.answer(coalesce_key="c").job_id
+    assert bench.answer(coalesce_key="c", key="r", key_ttl_ms=1_000).job_id == job
+    keeper.complete(keeper.one())
+    bench.clock.advance(ms=500)
+    requeue(bench, job)
+    bench.clock.advance(ms=5_000)
+    assert bench.answer(key="r").job_id == job
+    keeper.complete(keeper.one())
+    bench.clock.advance(ms=1_000)
+    assert bench.answer(key="r").answer == "admitted"
+
+
 def test_a_duplicate_is_told_the_new_operation(bench: Bench):
     keeper = bench.keeper()
     job = bench.answer(key="k", operation_id="one").job_id
