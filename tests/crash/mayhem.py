@@ -144,6 +144,7 @@ class Mayhem:
         self._standing: dict[int, float] = {}
         self._fault_of: dict[int, str] = {}
         self._struck: set[int] = set()
+        self._runners_struck: Counter[int] = Counter()
         self._tries: Counter[str] = Counter()
         self._number = 0
         self.figures = Figures()
@@ -202,9 +203,7 @@ class Mayhem:
         if fault is None:
             return
         died = ended == 86 or (ended == -signal.SIGKILL and worker.pid not in self._struck)
-        runner = "code 86" in worker.said or (
-            "runner_died" in worker.said and worker.pid not in self._struck
-        )
+        runner = worker.said.count("runner_died") > self._runners_struck[worker.pid]
         if ended is None or died or (runner and not fault.endswith("stop")):
             self.figures.fired[fault] += 1
             del self._fault_of[worker.pid]
@@ -223,6 +222,7 @@ class Mayhem:
         elif way == "runner" and runners:
             with suppress(ProcessLookupError):
                 os.kill(self._roll.choice(runners), signal.SIGKILL)
+                self._runners_struck[victim.pid] += 1
         elif way == "pause" and victim.process.poll() is None:
             victim.send(signal.SIGSTOP)
         elif way == "stop" and victim.process.poll() is None:

@@ -219,10 +219,14 @@ def test_b03_a_worker_that_is_stopped_while_it_starts_ends(mill: Mill) -> None:
 
 def test_b03_the_last_line_sums_up(mill: Mill) -> None:
     mill.write(APP, lease="3s")
-    mill.put("short", 1, count=2)
-    mill.one("deaf")
+    done = mill.put("short", 1, count=2)
+    given_back = mill.one("deaf")
     worker = mill.worker(concurrency=1, drain="100ms").ready()
     mill.noted("long")
     assert worker.stop(within=10) == 0
     last = worker.said.splitlines()[-1]
     assert last == "worker stopped: 2 finished, 0 failed, 0 retried, 1 handed back, 0 lost"
+    # Gone in order, and still named in the history of what it did; giving back is no error.
+    names = {str(each.worker) for ref in (*done, given_back) for each in mill.history(ref)}
+    assert {name.rpartition(":")[2] for name in names} == {str(worker.pid)}
+    assert mill.job(given_back).last_error is None

@@ -109,6 +109,7 @@ def test_b10_a_poison_job_is_dead_after_its_attempts_with_the_signal_in_its_reas
     assert expected in str(dead.reason)
     assert "3 of 3" in str(dead.reason)
     assert (dead.attempts, dead.crashes) == (3, 3)
+    assert str(dead.last_error).startswith("runner ")
     # Once it was known to be dangerous it ran alone.
     charged = [each.number for ref in healthy for each in mill.history(ref)]
     assert sum(number == 1 for number in charged) == 20
