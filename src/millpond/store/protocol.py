@@ -299,7 +299,7 @@ class Store(Reader, Protocol):
         """Keep the latest progress of running jobs."""
         ...
 
-    def expire_unserved(self, limit: int) -> Ticket[int]:
+    def expire_unserved(self, limit: int, *, watched_ms: int | None = None) -> Ticket[int]:
         """Fail waiting jobs whose task no live worker has served for its `unknown_task_after`."""
         ...
 

@@ -210,8 +210,12 @@ class Serving:
         self._care = Care(shared, self._supply.look_again)
         self._generation = 0
         self._wake = opened.wake
+        self._told = False
+        self._deaf: Callable[[], None] = lambda: None
         if opened.wake is not None:
             keeper.also_hear(opened.wake)
+        else:
+            self._deaf = shared.store.listen(self._tell)
         staff.welcome(opened.begin())
         keeper.on_ready()
 
@@ -224,9 +228,11 @@ class Serving:
         self._turn()
         while not self._over():
             keeper.listen(self._timeout())
-            if self._wake is not None and self._wake.hear():
-                self._supply.look_again()
+            if self._told or (self._wake is not None and self._wake.hear()):
+                self._told = False
+                self._supply.woken()
             self._turn()
+        self._deaf()
         holdings = shared.holdings
         left = sum(not held.gone for held in holdings.all.values())
         holdings.tally.lost += left
@@ -234,6 +240,11 @@ class Serving:
         report = DrainReport.of(holdings.tally)
         journal.stopped(report, self._beats.smallest_margin)
         return report
+
+    def _tell(self) -> None:
+        """Hear of a commit of this process, where there is no socket; in the storage thread."""
+        self._told = True
+        self._keeper.bell.ring()
 
     def _turn(self) -> None:
         """Hear everything, then hand over everything that is due."""

@@ -23,7 +23,7 @@ from millpond.worker.frames import ToKeeper, ToRunner
 _LENGTH = struct.Struct(">I")
 _CHUNK = 1 << 18
 _BUFFER = 1 << 20
-_LONGEST = 1 << 30
+_LONGEST = 1 << 26
 """Bytes of one message: more can only be a broken length."""
 
 
@@ -129,8 +129,14 @@ class PipeLink:
         """Read all that has arrived and return the complete messages' frames."""
         self._read()
         frames: list[ToKeeper] = []
-        for body in _messages(self._incoming):
-            frames += self._decode(body)
+        try:
+            for body in _messages(self._incoming):
+                frames += self._decode(body)
+        except (ValueError, msgspec.MsgspecError):
+            # Something in the runner wrote into our socket: this runner cannot be understood
+            # any more, and ends; the others go on.
+            self._incoming.clear()
+            self.ended = True
         return frames
 
     def close(self) -> None:

@@ -47,6 +47,7 @@ class Care:
 
     def __init__(self, shared: Shared, returned: Callable[[], None]) -> None:
         self._shared = shared
+        self._watching_since = shared.clock.mono()
         self._returned = returned
         self._watch = Watch(shared)
         self._under_way: tuple[Ticket[Any], Callable[[Any], None]] | None = None
@@ -153,8 +154,10 @@ class Care:
             )
         elif now >= self._unserved_at:
             self._unserved_at = now + UNSERVED_EVERY_S
+            watched = shared.clock.mono() - self._watching_since
             self._start(
-                lambda: shared.store.expire_unserved(UNSERVED_BATCH), journal.unserved_failed
+                lambda: shared.store.expire_unserved(UNSERVED_BATCH, watched_ms=watched),
+                journal.unserved_failed,
             )
 
     def _purged(self, purged: Purged) -> None:

@@ -50,6 +50,11 @@ class Supply:
         self._nudged = self._under_way is not None
         self.dry = False
 
+    def woken(self) -> None:
+        """A commit made jobs ready or told of a moment: claim without looking first."""
+        self.look_again()
+        self.hungry = True
+
     def due(self, moment: int) -> None:
         """A job falls due at `moment` (wall clock)."""
         self.dry = False

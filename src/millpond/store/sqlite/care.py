@@ -148,13 +148,20 @@ def unregister(tx: Context, worker: WorkerId) -> None:
     tx.renew_names()
 
 
-def expire_unserved(tx: Context, limit: int) -> int:
-    """Note which tasks are served; fail jobs whose task nobody has served for too long."""
+def expire_unserved(tx: Context, limit: int, watched_ms: int | None) -> int:
+    """Note which tasks are served; fail jobs whose task nobody has served for too long.
+
+    Wall clocks of different processes and boots are compared here, so the caller also says
+    for how long it has been watching by its own clock: a task's patience must fit in that.
+    """
     clock = {"now": tx.now, "mono": tx.mono, "domain": tx.domain}
     tx.execute(SQL["note_served"], clock)
     failed = 0
     for lane, task, served_at in tx.execute(SQL["unserved_lanes"], clock).fetchall():
-        before = tx.now - settings_of(tx, task).unknown_task_after_ms
+        patience = settings_of(tx, task).unknown_task_after_ms
+        before = tx.now - patience
+        if watched_ms is not None and patience > watched_ms:
+            continue
         if served_at is not None and served_at > before:
             continue
         for ident in _unserved(tx, lane, before, limit - failed):

@@ -260,6 +260,11 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         if self._pid != os.getpid():
             msg = f"{self.path} was opened before this process was forked: open it again here."
             raise StoreClosed(msg)
+        if self._closed:
+            raise self._is_closed()
+
+    def _is_closed(self) -> StoreClosed:
+        return StoreClosed(f"{self.path}: the store is closed; open it again.")
 
     # -- the storage thread's side -------------------------------------------------------
 
@@ -324,7 +329,7 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
 
     def _new_reader(self) -> Any:
         if self._closed:
-            raise StoreClosed(f"{self.path}: the store is closed; open it again.")
+            raise self._is_closed()
         return open_connection(self._module, self.path)
 
     @contextlib.contextmanager
@@ -559,9 +564,9 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         """Keep the latest progress of running jobs."""
         return self._write(lambda tx: care.progress(tx, worker, items))
 
-    def expire_unserved(self, limit: int) -> Ticket[int]:
+    def expire_unserved(self, limit: int, *, watched_ms: int | None = None) -> Ticket[int]:
         """Fail waiting jobs that nobody has served for too long."""
-        return self._write(lambda tx: care.expire_unserved(tx, limit))
+        return self._write(lambda tx: care.expire_unserved(tx, limit, watched_ms))
 
     def reconcile(self, *, repair: bool = False) -> Ticket[list[Drift]]:
         """Recount under the write lock, mend when asked."""
