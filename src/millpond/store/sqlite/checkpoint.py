@@ -79,22 +79,35 @@ class Checkpointer:
         self._second: Any = None
         self._transactions = 0
         self._per_transaction = float(FIRST_GUESS_PAGES)
-        self._last_log = 0
+        self._copied_to = 0
+        self._seen = 0
         self.runs = 0
 
     def gap(self, conn: Any, *, idle: bool) -> None:
         """Called after a transaction (`idle` False), and when nothing waits (`idle` True)."""
         if not idle:
             self._transactions += 1
-        pages = self._transactions * self._per_transaction
-        if pages < (IDLE_PAGES if idle else self._most):
+        if not self._due(IDLE_PAGES if idle else self._most):
             return
         if self._election.won() or self._long():
             self._passive(conn)
         else:
             self._transactions = 0
-        if idle and self._size() > WAL_LIMIT_BYTES:
+        self._seen = self._size()
+        if idle and self._seen > WAL_LIMIT_BYTES:
             self._truncate()
+
+    def _due(self, most: int) -> bool:
+        """Tell whether so many pages are likely to have been written since the last time.
+
+        By what a transaction has cost so far; and by the file, which grows when the estimate
+        is wrong, or when other processes write.
+        """
+        if self._transactions * self._per_transaction >= most:
+            return True
+        size = self._size()
+        self._seen = min(self._seen, size)
+        return size - self._seen >= most * FRAME_BYTES
 
     def _size(self) -> int:
         try:
@@ -138,13 +151,14 @@ class Checkpointer:
         return int(row[0]), int(row[1]), int(row[2])
 
     def _learn(self, answer: tuple[int, int, int]) -> None:
-        _, log, _ = answer
+        _, log, copied = answer
         if log >= 0:
-            fresh = log - self._last_log if log >= self._last_log else log
+            fresh = log - self._copied_to if log >= self._copied_to else log
             if self._transactions:
                 measured = max(fresh / self._transactions, 1.0)
                 self._per_transaction = 0.5 * self._per_transaction + 0.5 * measured
-            self._last_log = log
+            # A log that was copied as a whole is written from its start again.
+            self._copied_to = 0 if copied >= log else log
         self._transactions = 0
 
     def close(self) -> None:
