@@ -19,30 +19,21 @@ from millpond.errors import StoreClosed
 from millpond.model import (
     Admission,
     AttemptRow,
-    BeatAnswer,
-    ClaimBatch,
     Connection,
     Drift,
     JobFilter,
     JobId,
     JobRow,
     JobSpec,
-    Observation,
-    Recovered,
-    Settled,
-    Settlement,
     State,
     StatusSnapshot,
-    Token,
     TransactionFigures,
-    Want,
     WorkerBeat,
     WorkerId,
-    WorkerInfo,
     WorkerRow,
 )
 from millpond.store import forking, migrate
-from millpond.store.sqlite import admit, care, claims, declare, endings, gates, views
+from millpond.store.sqlite import admit, care, declare, gates, views
 from millpond.store.sqlite.checkpoint import Checkpointer, Election
 from millpond.store.sqlite.connect import (
     begin,
@@ -53,6 +44,7 @@ from millpond.store.sqlite.connect import (
     translate,
 )
 from millpond.store.sqlite.copies import CopiesPart
+from millpond.store.sqlite.duty import DutyPart
 from millpond.store.sqlite.foreign import Foreign
 from millpond.store.sqlite.gate import Finding, check, enforce, moved
 from millpond.store.sqlite.named import SQL
@@ -76,7 +68,7 @@ _abandoned: list[Any] = []
 """Connections inherited through fork: closing one would drop the parent's locks."""
 
 
-class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
+class SqliteStore(DutyPart, ReviewPart, RetentionPart, CopiesPart, Session):
     """A store on one SQLite file; see `millpond.store.protocol` for what each method promises."""
 
     def __init__(
@@ -478,62 +470,6 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
         context.cacheable = False
         return context
 
-    def register(self, info: WorkerInfo) -> Ticket[WorkerId]:
-        """Make a keeper known."""
-        return self._write(lambda tx: care.register(tx, info))
-
-    def unregister(self, worker: WorkerId) -> Ticket[None]:
-        """Forget a keeper."""
-        return self._write(lambda tx: care.unregister(tx, worker))
-
-    def claim(
-        self, worker: WorkerId, wants: Sequence[Want], tasks: Collection[str], limit: int
-    ) -> Ticket[ClaimBatch]:
-        """Take up to `limit` jobs."""
-        turn = next(self._turns)
-        return self._write(
-            lambda tx: claims.claim(tx, worker, wants, tasks, limit, turn=turn),
-            check=lambda conn, batch: claims.stands(conn.execute, worker, batch),
-        )
-
-    def settle(
-        self, worker: WorkerId, settlements: Sequence[Settlement], *, budget_ms: int = 60_000
-    ) -> Ticket[list[Settled]]:
-        """Record how attempts ended; ahead of other writes, as long as the leases may last."""
-        return self._write(
-            lambda tx: endings.settle(tx, worker, settlements),
-            urgent=True,
-            budget_s=budget_ms / 1000,
-            check=lambda conn, answers: endings.stands(conn.execute, settlements, answers),
-        )
-
-    def beat(
-        self,
-        worker: WorkerId,
-        held: Collection[Token],
-        known_claim: int | None,
-        interval_ms: int,
-        budget_ms: int,
-    ) -> Ticket[BeatAnswer]:
-        """Renew every lease the worker holds, after taking back what has expired."""
-        return self._write(
-            lambda tx: endings.beat(tx, worker, held, known_claim, interval_ms),
-            urgent=True,
-            budget_s=budget_ms / 1000,
-        )
-
-    def recover(
-        self,
-        *,
-        limit: int,
-        observed: Sequence[Observation] = (),
-        unstarted: Collection[Token] = (),
-        rolls: Callable[[], float] | None = None,
-    ) -> Ticket[Recovered]:
-        """Take back expired leases."""
-        roll = rolls or self.roll
-        return self._write(lambda tx: endings.recover(tx, limit, observed, unstarted, roll))
-
     def cancel(
         self, job_id: JobId, *, by: str | None = None, note: str | None = None
     ) -> Ticket[State | None]:
@@ -555,18 +491,6 @@ class SqliteStore(ReviewPart, RetentionPart, CopiesPart, Session):
     def set_gate(self, kind: str, ref: str, limit: int | None) -> Ticket[None]:
         """Set how many jobs of one limit key or tenant may run at once."""
         return self._write(lambda tx: gates.declare(tx, gates.named(tx, kind, ref), limit))
-
-    def remember(self, worker: WorkerId, token: Token, value: bytes) -> Ticket[bool]:
-        """Keep a small value for later attempts."""
-        return self._write(lambda tx: care.remember(tx, worker, token, value))
-
-    def progress(self, worker: WorkerId, items: Sequence[tuple[Token, bytes]]) -> Ticket[None]:
-        """Keep the latest progress of running jobs."""
-        return self._write(lambda tx: care.progress(tx, worker, items))
-
-    def expire_unserved(self, limit: int, *, watched_ms: int | None = None) -> Ticket[int]:
-        """Fail waiting jobs that nobody has served for too long."""
-        return self._write(lambda tx: care.expire_unserved(tx, limit, watched_ms))
 
     def reconcile(self, *, repair: bool = False) -> Ticket[list[Drift]]:
         """Recount under the write lock, mend when asked."""

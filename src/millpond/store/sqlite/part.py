@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from millpond.clock import Clock
@@ -22,6 +22,8 @@ class Part:
     config: StoreConfig
     _module: Any
     _first: Any
+    _turns: Iterator[int]
+    roll: Callable[[], float]
 
     def _read(self, look: Callable[[Any], T]) -> T:
         """Run `look(execute)` in one snapshot."""

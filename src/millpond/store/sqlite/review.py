@@ -113,7 +113,7 @@ class _Back:
         self.jobs: list[tuple[Any, ...]] = []
         self.again: list[tuple[int, ...]] = []
         self.fresh: list[tuple[int]] = []
-        self.holding: list[tuple[int, str]] = []
+        self.holding: list[tuple[int, str, int]] = []
         self.ready: list[tuple[int, int, int, int]] = []
         self.scheduled: list[tuple[int, int]] = []
         self.counts: Counter[tuple[int, str]] = Counter()
@@ -140,7 +140,7 @@ class _Back:
         self.rest.append((job, wish, name, size))
         operation = wish.operation_id or job.operation_id
         if job.final == State.COMPLETED:
-            self.holding.append((job.id, operation))
+            self.holding.append((job.id, operation, tx.now))
         self._note(job, wish, due, most)
         return operation
 

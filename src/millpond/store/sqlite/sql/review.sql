@@ -45,7 +45,8 @@ SELECT job, ttl_ms, expires_at FROM millpond_dedup
 
 -- name: hold_keys
 -- Those that it still has, also of requests that were merged into it, hold while it waits.
-UPDATE millpond_dedup SET expires_at = NULL, operation_id = ?2 WHERE job = ?1;
+UPDATE millpond_dedup SET expires_at = NULL, operation_id = ?2
+ WHERE job = ?1 AND (expires_at IS NULL OR expires_at > ?3);
 
 -- name: discard_results
 DELETE FROM millpond_result WHERE job IN (SELECT value FROM json_each(:ids));
