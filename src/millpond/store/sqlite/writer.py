@@ -42,6 +42,8 @@ log = logging.getLogger("millpond.store")
 
 T = TypeVar("T")
 LONG_WAIT_S = 1.0
+IDLE_S = 0.003
+"""Nothing to do for so long is a gap; a caller in a loop is back sooner and should not wait."""
 GROUP = 256
 GROUP_JOBS = 5_000
 """Operations, and jobs in them, in one transaction: bounds how long the write lock is held."""
@@ -321,6 +323,8 @@ class Writer:
         if self._closing:
             return None
         if self._since_gap:
+            with contextlib.suppress(Empty):
+                return self._inbox.get(timeout=IDLE_S)
             self._gap(idle=True)
             self._since_gap = 0
         return self._inbox.get()
