@@ -44,24 +44,29 @@ def median_ms(store: Store, worker: WorkerId) -> float:
     return statistics.median(times)
 
 
-def measure(path: Path, fill: Callable[[Store, WorkerId], None]) -> tuple[float, float]:
-    """Return the median of a claim on an empty and on a full table."""
+def opened(path: Path) -> tuple[Store, WorkerId]:
     store = open_store(str(path))
     info = WorkerInfo("host", 1, None, "0", 600_000, ("mine",))
-    worker = store.register(info).result()
-    put(store, 1)
-    empty = median_ms(store, worker)
-    finish(store, worker, AttemptOutcome.COMPLETED)
-    fill(store, worker)
-    put(store, 1)
-    full = median_ms(store, worker)
-    assert [finding for finding in store.doctor() if finding.severity == "refuse"] == []
-    plans = [finding for finding in store.doctor() if finding.code == "plan"]
+    return store, store.register(info).result()
+
+
+def measure(folder: Path, fill: Callable[[Store, WorkerId], None]) -> tuple[float, float]:
+    """Return the best median of a claim on an empty and on a full table, taken in turns.
+
+    Other work on the machine slows both, so only what is measured side by side compares.
+    """
+    empty, full = opened(folder / "empty.db"), opened(folder / "full.db")
+    fill(*full)
+    for store, _ in (empty, full):
+        put(store, 1)
+    pairs = [(median_ms(*empty), median_ms(*full)) for _ in range(5)]
+    plans = [finding for finding in full[0].doctor() if finding.code == "plan"]
     assert plans
     assert all(finding.severity == "ok" for finding in plans), plans
-    store.close()
-    assert complaints(path) == []
-    return empty, full
+    for store, _ in (empty, full):
+        store.close()
+    assert complaints(folder / "full.db") == []
+    return min(one for one, _ in pairs), min(other for _, other in pairs)
 
 
 def filler(thousands: int) -> Callable[[Store, WorkerId], None]:
@@ -84,16 +89,15 @@ def filler(thousands: int) -> Callable[[Store, WorkerId], None]:
 
 
 def test_b28_twenty_thousand_of_each_kind(tmp_path: Path) -> None:
-    empty, full = measure(tmp_path / "jobs.db", filler(20))
+    empty, full = measure(tmp_path, filler(20))
     assert full < 20
-    # A commit to a disk that others use too: a bound of its own, or twice the empty table's.
-    assert full < max(2 * empty, empty + 3)
+    assert full < 2 * empty
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_200)
 def test_b28_a_million_of_each_kind(tmp_path: Path) -> None:
-    empty, full = measure(tmp_path / "jobs.db", filler(1_000))
+    empty, full = measure(tmp_path, filler(1_000))
     sys.stdout.write(f"\nclaim of one: {empty:.2f} ms on an empty table, {full:.2f} ms on 2.2M\n")
     assert full < 20
     assert full < 2 * empty
