@@ -197,13 +197,13 @@ def _bring_forward(tx: Context, lane: LaneName, there: _Waiting, due: int) -> No
     else:
         rank = _rank(lane.queue, there.priority, due)
         tx.execute(SQL["first_due_and_rank"], {"job": there.job, "due": due, "rank": rank})
+    tx.woken.add(lane.task_id)
     if due > tx.now:
         tx.execute(SQL["add_scheduled"], (due, there.job))
         return
     tx.execute(SQL["add_ready"], (there.lane, rank, there.job, due))
     count = {"lane": there.lane, "scheduled": -1, "ready": 1, "blocked": 0}
     tx.execute(SQL["move_counts"], count)
-    tx.woken.add(lane.task_id)
 
 
 def _keep_keys(tx: Context, lane: LaneName, spec: JobSpec, ident: int, operation: str) -> None:
