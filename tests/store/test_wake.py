@@ -1,0 +1,207 @@
+"""Nudges: after a commit that makes a job ready, the keepers that serve its task hear of it."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.store.kit import LEASE_MS, Bench, Dice, sound, spec, specs
+
+from millpond.clock import ManualClock
+from millpond.config import StoreConfig
+from millpond.errors import StoreError
+from millpond.model import AttemptOutcome
+from millpond.store import open_store
+from millpond.store.sqlite.wake import AT_MOST
+
+OUT = AttemptOutcome
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no local sockets here")
+
+
+class Ear:
+    """A keeper's socket."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = str(folder / name)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.settimeout(10)
+
+    def heard(self) -> bool:
+        """Wait for a nudge, then take all there are."""
+        self.socket.recv(16)
+        self.quiet()
+        return True
+
+    def quiet(self) -> bool:
+        """Take what is there; tell whether nothing was."""
+        self.socket.setblocking(False)
+        nothing = True
+        try:
+            while True:
+                self.socket.recv(16)
+                nothing = False
+        except BlockingIOError:
+            return nothing
+        finally:
+            self.socket.settimeout(10)
+
+
+@pytest.fixture
+def ears() -> Iterator[Callable[[str], Ear]]:
+    made: list[Ear] = []
+    # The path of a local socket may have a hundred characters; a test's own folder has more.
+    with tempfile.TemporaryDirectory(prefix="ears-") as folder:
+
+        def make(name: str) -> Ear:
+            made.append(Ear(Path(folder), name))
+            return made[-1]
+
+        yield make
+        for ear in made:
+            ear.socket.close()
+
+
+@pytest.fixture
+def make(tmp_path: Path, clock: ManualClock, dice: Dice) -> Iterator[Callable[[], Bench]]:
+    made: list[Any] = []
+    path = str(tmp_path / "jobs.db")
+
+    def make() -> Bench:
+        made.append(open_store(path, clock=clock, config=StoreConfig(path, synchronous="normal")))
+        made[-1].roll = dice
+        return Bench(made[-1], clock, dice)
+
+    yield make
+    sound(made[0])
+    for store in made:
+        store.close()
+
+
+@pytest.fixture
+def bench(make: Callable[[], Bench]) -> Bench:
+    return make()
+
+
+def test_a_keeper_hears_of_jobs_of_its_tasks_and_of_no_others(bench, make, ears):
+    mine, yours = ears("mine"), ears("yours")
+    bench.keeper("a", wake=mine.path)
+    make().keeper("b", wake=yours.path)
+    other = make()
+    for producer in (bench, other):
+        producer.job(task="a")
+        assert mine.heard()
+        assert yours.quiet()
+        producer.put(*specs(20, task="b"))
+        assert yours.heard()
+        assert mine.quiet()
+    bench.job(task="a", delay_ms=60_000)
+    assert mine.heard(), "a keeper that sleeps must learn when to wake up"
+
+
+@pytest.mark.parametrize("how", ["retry", "release", "lost", "resume", "limit", "freed", "merge"])
+def test_whatever_makes_a_job_ready_is_heard(bench, ears, how):
+    ear = ears("ear")
+    keeper = bench.keeper(wake=ear.path)
+    limit = {"limit_key": "k", "limit": 1} if how in {"limit", "freed"} else {}
+    bench.put(*specs(2, **limit))
+    first = keeper.one()
+    if limit:
+        keeper.batch(5)
+    assert ear.heard()
+    if how == "retry":
+        keeper.end(first, OUT.RETRIED)
+    elif how == "release":
+        keeper.end(first, OUT.RELEASED)
+    elif how == "lost":
+        bench.dice.numbers = [0.0]
+        bench.clock.advance(ms=LEASE_MS)
+        bench.store.recover(limit=5).result()
+    elif how == "resume":
+        bench.store.pause("default", True).result()
+        assert ear.quiet()
+        bench.store.pause("default", False).result()
+    elif how == "limit":
+        bench.store.set_gate("limit", "k", 2).result()
+    elif how == "freed":
+        keeper.complete(first)
+    else:
+        bench.job(coalesce_key="c", delay_ms=9_000)
+        assert ear.heard()
+        bench.job(coalesce_key="c", delay_ms=8_000)
+        assert ear.heard(), "it is due earlier now"
+        bench.job(coalesce_key="c")
+    assert ear.heard()
+
+
+def test_a_write_that_fails_beside_it_does_not_silence_a_nudge(bench, ears):
+    ear = ears("ear")
+    bench.keeper(wake=ear.path)
+    with closing(sqlite3.connect(bench.store.path, isolation_level=None)) as hold:
+        hold.execute("BEGIN IMMEDIATE")
+        good = bench.store.enqueue([spec()])
+        bad = bench.store.enqueue([spec(priority=40_000)])
+        hold.execute("ROLLBACK")
+    assert good.result()
+    with pytest.raises(StoreError):
+        bad.result()
+    assert ear.heard()
+
+
+def test_nobody_is_nudged_for_what_was_not_committed(bench, ears):
+    ear = ears("ear")
+    bench.keeper(wake=ear.path)
+    with pytest.raises(StoreError):
+        bench.put(spec(), spec(priority=40_000))
+    bench.store.pause("nowhere", False).result()
+    assert ear.quiet()
+
+
+def test_ears_that_are_gone_or_full_harm_nobody(bench, ears):
+    gone, full, well = ears("gone"), ears("full"), ears("well")
+    for ear in (gone, full, well):
+        bench.keeper(wake=ear.path)
+    bench.keeper(wake="/nowhere/" + "x" * 300)
+    gone.socket.close()
+    for _ in range(400):
+        bench.job()
+        well.quiet()
+    bench.job()
+    assert well.heard()
+    assert full.heard()
+
+
+def test_no_more_than_a_few_are_nudged_at_once(bench, ears):
+    many = [ears(f"ear{at}") for at in range(AT_MOST + 4)]
+    for ear in many:
+        bench.keeper(wake=ear.path)
+    bench.job()
+    assert sum(not ear.quiet() for ear in many) == AT_MOST
+
+
+def test_a_keeper_that_has_left_is_not_nudged(bench, make, ears):
+    ear = ears("ear")
+    keeper = bench.keeper(wake=ear.path)
+    bench.job()
+    assert ear.heard()
+    make().store.unregister(keeper.id).result()
+    bench.job()
+    assert ear.quiet()
+
+
+def test_it_can_be_nudged_by_hand_for_jobs_of_a_callers_transaction(bench, ears):
+    ear = ears("ear")
+    bench.keeper(wake=ear.path)
+    with closing(sqlite3.connect(bench.store.path, isolation_level=None)) as own:
+        bench.store.enqueue_in(own, [spec()])
+        own.execute("COMMIT")
+    assert ear.quiet()
+    bench.store.wake(["mail", "unheard of"])
+    assert ear.heard()
