@@ -36,6 +36,7 @@ class Job:
     worker: int = 0
     claimed_mono: int = 0
     finished: int = 0
+    most: int = 0
     history: list[tuple[str, int | None]] = field(default_factory=list)
 
     @property
@@ -115,7 +116,7 @@ class Model:
         due = self._due(spec)
         state = State.READY if due <= self.now else State.SCHEDULED
         job = Job(ident, spec, state, due, due, spec.operation_id or operation)
-        job.payload, job.meta = spec.payload, spec.meta
+        job.payload, job.meta, job.most = spec.payload, spec.meta, spec.max_attempts
         self.jobs[ident] = job
         if spec.key is not None:
             self.keys[(*scope, spec.key)] = (ident, spec.key_ttl_ms, None)
@@ -246,7 +247,7 @@ class Model:
             written, state = outcome if lossy else OUT.CANCELLED, State.CANCELLED
         elif outcome in {OUT.FAILED, OUT.CANCELLED}:
             written, state = outcome, State(outcome.value)
-        elif not charged or job.attempts + 1 < job.spec.max_attempts:
+        elif not charged or job.attempts + 1 < job.most:
             written, state = outcome, State.SCHEDULED
         else:
             written = OUT.FAILED if outcome is OUT.RETRIED else outcome
@@ -319,6 +320,47 @@ class Model:
         self._finish(job, State.CANCELLED)
         return found
 
+    def requeue(
+        self, ident: int, delay: int, attempts: int | None, payload: bytes | None
+    ) -> tuple[State | None, bool]:
+        job = self.jobs.get(ident)
+        if job is None or job.state not in FINAL:
+            return (job and job.state), False
+        found, job.again, job.cancel = job.state, bool(job.attempts), False
+        job.due = job.first_due = self.now + delay
+        job.state = State.READY if job.due <= self.now else State.SCHEDULED
+        job.most = job.attempts + (attempts or job.spec.max_attempts)
+        job.payload = job.payload if payload is None else payload
+        self._retake(job)
+        if job.spec.coalesce_key is not None:
+            scope = (job.spec.queue, job.spec.task, job.spec.coalesce_key)
+            self.merging.setdefault(scope, job.id)
+        return found, True
+
+    def _retake(self, job: Job) -> None:
+        for scope, (holder, ttl, until) in self.keys.items():
+            if holder == job.id and (until is None or until > self.now):
+                self.keys[scope] = (holder, ttl, None)
+        if job.spec.key is None:
+            return
+        own = (job.spec.queue, job.spec.task, job.spec.key)
+        holder, ttl, until = self.keys.get(own, (job.id, DAY_MS, None))
+        if holder == job.id:
+            self.keys[own] = (job.id, ttl, None)
+        elif until is not None and until <= self.now:
+            self.keys[own] = (job.id, DAY_MS, None)
+
+    def discard(self, ident: int) -> tuple[State | None, bool]:
+        job = self.jobs.get(ident)
+        if job is None or job.state not in FINAL:
+            return (job and job.state), False
+        del self.jobs[ident]
+        self.purged.add(ident)
+        self.keys = {scope: held for scope, held in self.keys.items() if held[0] != ident}
+        if all(other.operation_id != job.operation_id for other in self.jobs.values()):
+            self.memos = {k: v for k, v in self.memos.items() if k[0] != job.operation_id}
+        return job.state, True
+
     def expire_unserved(self) -> set[int]:
         for worker in self.workers.values():
             wall = worker.beat_at + 4 * worker.interval_ms >= self.now
@@ -344,6 +386,11 @@ class Model:
         for job in gone:
             del self.jobs[job.id]
             self.purged.add(job.id)
+        self.keys = {
+            scope: held
+            for scope, held in self.keys.items()
+            if held[2] is None or held[2] > self.now
+        }
         left = {job.operation_id for job in self.jobs.values()}
         ended = {job.operation_id for job in gone}
         self.memos = {

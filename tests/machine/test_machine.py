@@ -26,7 +26,18 @@ from tests.store.kit import info
 from millpond.clock import ManualClock
 from millpond.config import QueueSettings, StoreConfig
 from millpond.errors import StoreError
-from millpond.model import AttemptOutcome, ClaimBatch, JobSpec, Settlement, State, Token, Want
+from millpond.model import (
+    AttemptOutcome,
+    ClaimBatch,
+    JobFilter,
+    JobId,
+    JobSpec,
+    Requeue,
+    Settlement,
+    State,
+    Token,
+    Want,
+)
 from millpond.store import open_store
 
 OUT = AttemptOutcome
@@ -354,6 +365,38 @@ class StoreMachine(RuleBasedStateMachine):
         model = self._tick()
         ident = sorted(model.jobs)[at % len(model.jobs)]
         assert self.store.cancel(ident).result() is model.cancel(ident)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(
+        at=indexes, delay=delays, attempts=st.sampled_from((None, None, 1, 2)),
+        payload=st.sampled_from((None, None, b"corrected")),
+    )  # fmt: skip
+    def requeue(self, at: int, delay: int, attempts: int | None, payload: bytes | None) -> None:
+        model = self._tick()
+        ident = sorted(model.jobs)[at % len(model.jobs)]
+        wish = Requeue(JobId(ident), payload=payload, attempts=attempts, delay_ms=delay)
+        (acted,) = self.store.requeue([wish], by="ann").result().jobs
+        assert (acted.found, acted.done) == model.requeue(ident, delay, attempts, payload)
+
+    @rule(delay=delays)
+    def requeue_all_that_failed(self, delay: int) -> None:
+        model, pin = self._tick(), self.store.pin()
+        found = self.store.search(JobFilter(), [State.FAILED], pin)
+        # After the clock was set back, what ended later than now is left for then.
+        ended = [j for j in model.jobs.values() if j.finished <= model.now]
+        assert sorted(found.ids) == [j.id for j in ended if j.state is State.FAILED]
+        wishes = [Requeue(ident, delay_ms=delay) for ident in found.ids]
+        acted = self.store.requeue(wishes, pin=pin).result().jobs if wishes else ()
+        for one in acted:
+            assert (one.found, one.done) == model.requeue(one.job_id, delay, None, None)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(at=indexes)
+    def discard(self, at: int) -> None:
+        model = self._tick()
+        ident = sorted(model.jobs)[at % len(model.jobs)]
+        (acted,) = self.store.discard([JobId(ident)], by="ann").result().jobs
+        assert (acted.found, acted.done) == model.discard(ident)
 
     @rule(
         op=st.one_of(
