@@ -15,7 +15,7 @@ from millpond.policy.retry import RetryRules, Verdict, verdict
 from millpond.worker.frames import Begin, Broken, Fed, Feed, Outcome, ToKeeper
 from millpond.worker.runner import Runner
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 """How long a test waits for an event that must come; nothing waits this long on success."""
 
 
