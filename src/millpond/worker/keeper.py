@@ -152,8 +152,12 @@ class Keeper:
         return self._bell
 
     def forget_ended_links(self) -> None:
-        """Stop listening to links that have ended, before their descriptors are closed."""
-        for link in [each for each in self._links if each.ended]:
+        """Stop listening to links that have ended, before their descriptors are closed.
+
+        A runner that is gone ends its link, though a process it has started may keep it open.
+        """
+        gone = {each.link for each in self.crew.members.values() if each.code is not None}
+        for link in [each for each in self._links if each.ended or each in gone]:
             self._selector.unregister(link)
             del self._links[link]
 
@@ -286,7 +290,9 @@ class Serving:
         self._staff.look()
         for member in self._staff.members:
             link = member.link
-            if isinstance(link, PipeLink) and link not in self._keeper.readable:
+            quiet = isinstance(link, PipeLink) and link not in self._keeper.readable
+            # The last words of a runner that is gone may have come since the loop woke up.
+            if quiet and member.code is None:
                 continue
             frames = link.receive()
             if frames:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -115,8 +115,12 @@ class Staff:
             if member.code is None:
                 member.code = member.handle.poll()
 
-    def ended(self) -> Iterator[tuple[Member, int]]:
-        """Yield the members whose process is gone, with how it ended; each of them once."""
+    def ended(self) -> list[tuple[Member, int]]:
+        """Return the members whose process is gone, with how it ended; each of them once.
+
+        All at one moment: what is done about one of them may end another's link.
+        """
+        gone = []
         for member in self.members:
             if not member.link.ended and member.code is None:
                 continue
@@ -128,7 +132,8 @@ class Staff:
             if code is not None:
                 self._crew.leave(member)
                 member.link.close()
-                yield member, code
+                gone.append((member, code))
+        return gone
 
     def bury(self, member: Member, code: int) -> None:
         """Plan the successor of a member that has died by itself."""
