@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -223,3 +225,47 @@ def test_a_fault_before_the_commit_writes_nothing(bench: Bench, armed: Callable[
     armed("")
     assert bench.held() == 1
     assert bench.job()
+
+
+FAILING_DISK = """
+import os, resource, sys
+from millpond.config import StoreConfig
+from millpond.errors import StoreError
+from millpond.model import JobSpec
+from millpond.store import open_store
+path = sys.argv[1]
+store = open_store(path, config=StoreConfig(path, synchronous="normal"))
+
+def put(key):
+    given = [JobSpec("mail", "default", "default", payload=b"x" * 3_000, key=key)]
+    return store.enqueue(given).result(10)[0]
+
+put("first")
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (os.stat(path + "-wal").st_size + 100_000, most))
+accepted, failed = {}, 0
+for at in range(80):
+    try:
+        accepted[f"k{at}"] = put(f"k{at}").job_id
+    except StoreError:
+        failed += 1
+assert accepted and failed, (len(accepted), failed)
+assert store.status().workload_jobs["default", "default"][0] == 1 + len(accepted)
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+for at in range(80):
+    answer = put(f"k{at}")
+    known = accepted.get(f"k{at}")
+    assert (answer.answer == "duplicate") is (known is not None)
+    assert known in {None, answer.job_id}
+assert store.verify() == []
+store.close()
+"""
+
+
+def test_a_disk_that_takes_no_more_loses_nothing_and_the_thread_lives_on(path: str):
+    """COMMIT itself fails: what was accepted stays, what was refused is not there."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING_DISK, path],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.store.kit import LEASE_MS, Bench, spec, specs
 
-from millpond.model import AttemptOutcome
+from millpond.model import AttemptOutcome, Settlement
 
 OUT = AttemptOutcome
 PURGE = {"completed_ms": 0, "failed_ms": 0, "cancelled_ms": 0, "limit": 100}
@@ -21,6 +21,36 @@ def test_a_result_is_found_by_operation_and_with_the_job(bench: Bench):
     assert bench.store.result_of("op", "other") is None
     assert bench.row(job).result == b"\x00\xff"
     assert bench.store.get(job, payload=False).result is None  # type: ignore[union-attr]
+
+
+def test_results_of_many_that_end_at_once_are_each_their_own(bench: Bench):
+    """Plain ones and such with keys, limits and tenants, in one settle."""
+    keeper = bench.keeper()
+    more: list[dict[str, object]] = [
+        {},
+        {"key": "k"},
+        {"tenant": "t"},
+        {"limit_key": "l", "limit": 50},
+    ]
+    jobs = bench.put(*[spec(operation_id=f"op-{at}", **_own(more[at % 4], at)) for at in range(60)])
+    claims = keeper.claim(60)
+    ends = [
+        Settlement(
+            claim.token, OUT.COMPLETED, started_at=1, ended_at=2,
+            result=None if at % 3 == 0 else b"%d" % at,
+        )
+        for at, claim in enumerate(claims)
+    ]  # fmt: skip
+    assert all(answer.held for answer in keeper.settle(*ends))
+    for at, job in enumerate(jobs):
+        wanted = None if at % 3 == 0 else b"%d" % at
+        assert bench.store.result_of(f"op-{at}") == bench.row(job).result == wanted
+        assert bench.outcomes(job) == [("completed", 1)]
+    assert (bench.held(), bench.bytes()) == (0, 0)
+
+
+def _own(given: dict[str, object], at: int) -> dict[str, object]:
+    return {name: f"k{at}" if name == "key" else value for name, value in given.items()}
 
 
 def test_an_empty_result_is_a_result(bench: Bench):
