@@ -189,6 +189,11 @@ def translate(error: BaseException, path: str = "") -> StoreError:
             )
         case 8:
             return StoreFull(f"{text}: the database cannot be written. Check permissions.")
+        case 10:
+            return StoreError(
+                f"{text}: the volume failed to read or write; nothing was written. Look at the "
+                "disk and the system's log, then try again."
+            )
         case 11 | 26:
             return StoreError(
                 f"{text}: the file is damaged or no SQLite database. Stop all writers, keep "
