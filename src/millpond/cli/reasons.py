@@ -59,7 +59,8 @@ def _final(job: JobRow) -> Reason:
     why = job.last_error or job.reason
     because = f" ({why})" if why and job.state is not State.COMPLETED else ""
     text = f"it {_ended(job.state)} at {at}, attempts used {job.attempts} of {job.max_attempts}"
-    return Reason(job.state.value, f"{text}{because}: it will not run again")
+    again = f"it will not run again, unless somebody puts it back: millpond retry {job.id}"
+    return Reason(job.state.value, f"{text}{because}: {again}")
 
 
 def _ended(state: State) -> str:
