@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -205,3 +208,46 @@ def test_b10_a_job_with_one_attempt_is_never_tried_again(mill: Mill) -> None:
     assert mill.outcomes(poison) == [("crashed", 1)]
     assert len(mill.notes("poison")) == 1
     assert all(mill.state(ref) == "completed" for ref in others)
+
+
+CHILD = """
+import subprocess
+
+@pond.task(**{**FAST, "max_attempts": 1})
+def leaves_a_child() -> None:
+    # Its child inherits everything, the link to the keeper included, and outlives it.
+    fds = [int(fd) for fd in os.listdir("/proc/self/fd") if int(fd) > 2]
+    for fd in fds:
+        try:
+            os.set_inheritable(fd, True)
+        except OSError:
+            pass
+    subprocess.Popen(["sleep", "30"], close_fds=False)
+    note("poison", 0, 0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@pond.task(**FAST)
+def healthy(n: int) -> None:
+    note("healthy", n)
+    pause(0.005)
+"""
+
+
+def test_b10_runners_that_die_together_or_leave_a_child_behind_are_replaced(mill: Mill) -> None:
+    mill.write(CHILD)
+    worker = mill.worker(processes=3).ready()
+    for volley in (1, 2, 3):
+        # They have worked, so that they are replaced at once.
+        mill.put("healthy", volley, count=30)
+        until(lambda: len(mill.notes("healthy")) >= 30 * volley)  # noqa: B023
+        until(lambda: len(worker.runners()) == 3)
+        if volley == 1:
+            mill.put("leaves_a_child", count=3)
+            mill.noted("poison", 1)
+            continue
+        for runner in worker.runners():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(runner, signal.SIGKILL)
+    assert mill.all_final() == {"failed": 3, "completed": 90}
+    assert worker.process.poll() is None, worker.said[-2000:]
+    assert len(mill.notes("poison")) == 3
