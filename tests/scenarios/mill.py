@@ -92,8 +92,9 @@ class Worker:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Its structured log lines."""
-        return [json.loads(line) for line in self.said.splitlines() if line.startswith("{")]
+        """Its structured log lines, as far as they are whole."""
+        whole = self.said.rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return its lines of one name."""
