@@ -88,6 +88,39 @@ def remove(path: Path) -> None:
         Path(f"{path}{end}").unlink(missing_ok=True)
 
 
+class SyncProbe:
+    """A file that stands like a write-ahead log of its full size: a commit writes over old pages.
+
+    A disk that has rested takes longer for a sync than one that has just done one, so a figure
+    that counts syncs after a pause asks for one after a pause, and makes no other before it.
+    """
+
+    PAGE = 4096
+    PAGES = 256
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "sync-probe-log"
+        self._file = self._path.open("wb", buffering=0)
+        self._file.write(b"x" * self.PAGE * self.PAGES)
+        os.fsync(self._file.fileno())
+        self._at = 0
+
+    def seconds(self, pages: int) -> float:
+        """Write over so many pages and return how long the sync took."""
+        self._at = 0 if self._at + pages > self.PAGES else self._at
+        self._file.seek(self._at * self.PAGE)
+        self._file.write(b"y" * self.PAGE * pages)
+        self._at += pages
+        started = time.perf_counter()
+        os.fdatasync(self._file.fileno())
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        """Close and remove the file."""
+        self._file.close()
+        self._path.unlink()
+
+
 def sync_seconds(folder: Path, times: int = 200) -> float:
     """Return how long it takes to write 4 KiB over old ones and sync, the median of `times`.
 

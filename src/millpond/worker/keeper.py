@@ -234,7 +234,7 @@ class Serving:
             keeper.listen(self._timeout())
             if self._told or (self._wake is not None and self._wake.hear()):
                 self._told = False
-                self._supply.woken()
+                self._woken()
             self._turn()
         self._deaf()
         holdings = shared.holdings
@@ -249,6 +249,18 @@ class Serving:
         """Hear of a commit of this process, where there is no socket; in the storage thread."""
         self._told = True
         self._keeper.bell.ring()
+
+    def _woken(self) -> None:
+        """Claim; an idle keeper before all else, since whoever enqueued waits for nothing else.
+
+        It sleeps at once: the storage thread gets the interpreter only when this one lets go.
+        """
+        self._supply.woken()
+        if self._shared.holdings.all or self._supply.claiming:
+            return
+        self._heed_stops()
+        self._supply.turn(settled=False)
+        self._keeper.listen(self._timeout())
 
     def _turn(self) -> None:
         """Hear everything, then hand over everything that is due."""
