@@ -14,6 +14,7 @@ from millpond.policy.effects import (
     above,
     deadline_ms,
     effect_of,
+    restricted,
     verdict,
 )
 from millpond.policy.modes import Mode
@@ -71,3 +72,19 @@ def test_a_refusal_names_the_mode() -> None:
     assert Gate(Verdict.CLOSED, mode=Mode.CRITICAL).reason == "mode_critical"
     assert Gate(Verdict.LINE, mode=Mode.ELEVATED).reason == "mode_elevated"
     assert Gate(Verdict.LINE, mode=Mode.NORMAL, cause=Cause.SUSTAINED).reason == "mode_elevated"
+
+
+def test_modes_keep_room_only_where_other_work_matters_more() -> None:
+    effects = {name: effect_of(name) for name in ("critical", "user", "default", "sheddable")}
+    assert restricted(effects, ()) == {"user", "default", "sheddable"}
+    assert restricted({"default": Effect.ROUTINE}, ()) == frozenset()
+    assert restricted({"default": Effect.ROUTINE, "other": Effect.ROUTINE}, ()) == frozenset()
+    assert restricted({"default": Effect.ROUTINE}, {"default"}) == {"default"}
+
+
+def test_a_gate_lets_in_by_its_verdict() -> None:
+    assert Gate(Verdict.OPEN).lets_in(10**6)
+    assert not Gate(Verdict.CLOSED, grants=5).lets_in(1)
+    assert Gate(Verdict.LINE, grants=5).lets_in(5)
+    assert not Gate(Verdict.LINE, grants=5).lets_in(6)
+    assert Gate(Verdict.LINE, grants=5, full=True).lets_in(500)

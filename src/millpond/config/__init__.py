@@ -24,6 +24,7 @@ from millpond.config.worker import (
     parse_serves,
     slots_asked,
 )
+from millpond.policy.pressure import PressureSettings
 
 __all__ = [
     "DEFAULT_CONCURRENCY",
@@ -32,6 +33,7 @@ __all__ = [
     "FILE_NAME",
     "TWINS",
     "LogConfig",
+    "PressureSettings",
     "QueueSettings",
     "Retention",
     "Serve",

@@ -19,7 +19,9 @@ from millpond.config.checks import (
 from millpond.config.units import parse_bytes, parse_duration
 from millpond.errors import BadConfig, refuse_setting
 from millpond.policy.backoff import Backoff
+from millpond.policy.effects import Effect, deadline_ms, effect_of
 from millpond.policy.ordering import ROUTINE, Order, check_ageing, check_priority
+from millpond.policy.pressure import PressureSettings
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -139,6 +141,11 @@ class WorkloadSettings:
     workload named "critical" does), the others by `weight` where it is given. `full` None is
     the queue's policy.
 
+    `effect` is how much the work matters under pressure: "critical", "user", "routine" or
+    "sheddable" (None: what its name says, else routine, and then only where the queue has
+    work that matters more). `deadline_ms` is how long it may wait before it is late, 0 as
+    long as it likes (None: that of the effect).
+
     Raises BadConfig for values that cannot work.
     """
 
@@ -152,6 +159,8 @@ class WorkloadSettings:
     full: Full | None = None
     borrow: bool = True
     running: int | None = None
+    effect: str | None = None
+    deadline_ms: int | None = None
 
     def __post_init__(self) -> None:
         check_name("the name of a workload", self.name)
@@ -167,6 +176,10 @@ class WorkloadSettings:
             check_flag(f"{at}strict", self.strict)
         if self.full is not None:
             check_choice(f"{at}full", self.full, _FULL, later=_LATER_FULL)
+        if self.effect is not None:
+            check_choice(f"{at}effect", self.effect, tuple(each.value for each in Effect))
+        if self.deadline_ms is not None:
+            check_length(f"{at}deadline_ms", self.deadline_ms)
         _check_fits(f"{at}reserved", self.reserved, "max_jobs", self.max_jobs)
         _check_fits(f"{at}reserved_bytes", self.reserved_bytes, "max_bytes", self.max_bytes)
 
@@ -175,6 +188,18 @@ class WorkloadSettings:
         """Whether its ready jobs go before those of workloads that are not strict."""
         return self.name == "critical" if self.strict is None else self.strict
 
+    @property
+    def has_effect(self) -> Effect:
+        """How much its work matters under pressure."""
+        return effect_of(self.name) if self.effect is None else Effect(self.effect)
+
+    @property
+    def has_deadline_ms(self) -> int | None:
+        """After how long its work is late, None for never."""
+        return (
+            deadline_ms(self.has_effect) if self.deadline_ms is None else self.deadline_ms
+        ) or None
+
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
@@ -182,7 +207,8 @@ class QueueSettings:
 
     "strict" order is by priority, then due time; "ageing" lets a job gain one step of
     priority for every `ageing_ms` that it waits. `running` limits the jobs of the queue that
-    run at once over all workers, None does not.
+    run at once over all workers, None does not. `pressure` says from which figures on the
+    queue is elevated or critical.
 
     Raises BadConfig for values that cannot work, and for reserves that exceed the limits.
     """
@@ -195,6 +221,7 @@ class QueueSettings:
     full: Full = "reject"
     workloads: tuple[WorkloadSettings, ...] = ()
     running: int | None = None
+    pressure: PressureSettings = field(default_factory=PressureSettings)
 
     def __post_init__(self) -> None:
         check_name("the name of a queue", self.name)
@@ -205,6 +232,8 @@ class QueueSettings:
         check_ageing(self.ageing_ms, f"{at}ageing_ms")
         check_choice(f"{at}full", self.full, _FULL, later=_LATER_FULL)
         check_optional_int(f"{at}running", self.running, 1)
+        if not isinstance(self.pressure, PressureSettings):
+            refuse_setting(f"{at}pressure", self.pressure, "a PressureSettings")
         self._check_workloads(at)
 
     def _check_workloads(self, at: str) -> None:
@@ -253,9 +282,25 @@ _SHARED_OPTIONS: dict[str, tuple[str, Convert]] = {
     "full": ("full", _as_given),
     "running": ("running", _as_given),
 }
+_PRESSURE_OPTIONS: dict[str, tuple[str, Convert]] = {
+    option: (each.name, parse_duration if option != each.name else _as_given)
+    for each in fields(PressureSettings)
+    for option in (each.name.removesuffix("_ms"),)
+}
+
+
+def _pressure(value: object, name: str) -> object:
+    if isinstance(value, PressureSettings):
+        return value
+    if not isinstance(value, Mapping):
+        refuse_setting(name, value, "a mapping of its options")
+    return PressureSettings(**_converted(f"{name}.", value, _PRESSURE_OPTIONS))
+
+
 _QUEUE_OPTIONS = _SHARED_OPTIONS | {
     "order": ("order", _as_given),
     "ageing": ("ageing_ms", parse_duration),
+    "pressure": ("pressure", _pressure),
 }
 _WORKLOAD_OPTIONS = _SHARED_OPTIONS | {
     "reserved": ("reserved", _as_given),
@@ -263,6 +308,8 @@ _WORKLOAD_OPTIONS = _SHARED_OPTIONS | {
     "weight": ("weight", _as_given),
     "strict": ("strict", _as_given),
     "borrow": ("borrow", _as_given),
+    "effect": ("effect", _as_given),
+    "deadline": ("deadline_ms", parse_duration),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
@@ -33,15 +34,31 @@ class Verdict(StrEnum):
 class Gate:
     """What admission must heed: of `LINE`, `grants` jobs may still pass at this moment.
 
-    What lies below a workload's own reserve passes every gate. `would` is what a dry run
-    would have said, None outside one.
+    What lies below a workload's own reserve passes every gate. A batch that is let in as a
+    whole or not at all also passes a `full` bucket, whatever its size, and later ones wait for
+    it. `would` is what a dry run would have said, None outside one. `inline` tells that nobody
+    has looked lately, so that only room and disk decided.
     """
 
     verdict: Verdict
     grants: int = 0
+    full: bool = False
     mode: Mode = Mode.NORMAL
     cause: Cause = Cause.STEADY
     would: Verdict | None = None
+    inline: bool = False
+
+    def lets_in(self, jobs: int) -> bool:
+        """Tell whether so many jobs above the workload's reserve may pass, all at once."""
+        match self.verdict:
+            case Verdict.OPEN:
+                return True
+            case Verdict.LINE:
+                return jobs <= self.grants or self.full
+            case Verdict.CLOSED:
+                return False
+            case _:
+                assert_never(self.verdict)
 
     @property
     def reason(self) -> str:
@@ -68,6 +85,19 @@ def effect_of(workload: str) -> Effect:
 def deadline_ms(effect: Effect) -> int | None:
     """Return how long work of a class may wait before it is late, None for as long as likes."""
     return _DEADLINES[effect]
+
+
+def restricted(effects: Mapping[str, Effect], told: Collection[str]) -> frozenset[str]:
+    """Return the workloads of a queue that modes may slow or turn away.
+
+    Where nobody's work matters more there is nobody to keep room for: such a workload is
+    bounded by the queue's limits alone, unless its effect was `told`.
+    """
+    return frozenset(
+        name
+        for name, effect in effects.items()
+        if name in told or any(above(other, effect) for other in effects.values())
+    )
 
 
 def above(one: Effect, other: Effect) -> bool:

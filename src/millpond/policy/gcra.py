@@ -42,6 +42,11 @@ def available(limit: Limit, tat_us: int, now_us: int) -> int:
     return max(limit.burst - _owed(limit, tat_us, now_us), 0)
 
 
+def full(limit: Limit, tat_us: int, now_us: int) -> bool:
+    """Tell whether the bucket lacks nothing, so that one wish of any size is granted."""
+    return _owed(limit, tat_us, now_us) == 0
+
+
 def take(limit: Limit, tat_us: int, now_us: int, wanted: int, *, whole: bool = False) -> Taken:
     """Grant as many of `wanted` as there are; with `whole` all of them or none.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from millpond.policy import control, rates
 from millpond.policy.causes import Cause, CauseChange, CauseState, Flow, next_cause
 from millpond.policy.effects import Effect, above
-from millpond.policy.modes import Figures, ModeChange, ModeState, Signals, Waiting, next_mode
+from millpond.policy.modes import Figures, Mode, ModeChange, ModeState, Signals, Waiting, next_mode
 from millpond.policy.modes import figures as mode_figures
 from millpond.policy.pressure import PressureSettings
 from millpond.policy.rates import Rate
@@ -125,6 +125,18 @@ class Steered:
     figures: Figures
     mode: ModeChange | None = None
     cause: CauseChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PressureChange:
+    """A queue whose mode or cause has changed, as people are told of it."""
+
+    queue: str
+    mode: Mode
+    signal: str
+    cause: Cause
+    detail: str
+    figures: Figures
 
 
 def steer(memory: Memory, reading: Reading, now: int, settings: PressureSettings) -> Steered:

@@ -47,6 +47,7 @@ from millpond.model import (
     WorkerInfo,
     WorkerRow,
 )
+from millpond.policy.steering import PressureChange
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -166,6 +167,10 @@ class Reader(Protocol):
 
     def expired(self) -> bool:
         """Tell, without a write lock, whether recovery may find something in this domain."""
+        ...
+
+    def pressed(self) -> bool:
+        """Tell, without a write lock, whether `steer` could lead to anything."""
         ...
 
     def beats(self) -> Mapping[WorkerId, WorkerBeat]:
@@ -301,6 +306,13 @@ class Store(Reader, Protocol):
 
     def expire_unserved(self, limit: int, *, watched_ms: int | None = None) -> Ticket[int]:
         """Fail waiting jobs whose task no live worker has served for its `unknown_task_after`."""
+        ...
+
+    def steer(self) -> Ticket[list[PressureChange]]:
+        """Look at the queues in use, decide their modes and causes; return what changed.
+
+        To be called once a second by one process. What it decides holds for fifteen seconds.
+        """
         ...
 
     def cancel_many(

@@ -22,6 +22,7 @@ from millpond.model import (
     State,
     Token,
 )
+from millpond.policy.steering import PressureChange
 from millpond.worker.holdings import Held
 from millpond.worker.report import DrainReport
 
@@ -141,6 +142,15 @@ def recovered(recovered: Recovered) -> None:
         _log, _WARNING, Line.RECOVERED, jobs=[token.job_id for token in recovered.tokens],
         retried=recovered.retried, failed=recovered.failed, cancelled=recovered.cancelled,
         released=recovered.released,
+    )  # fmt: skip
+
+
+def pressure_changed(change: PressureChange) -> None:
+    """A queue's mode, or the cause of its overload, has changed."""
+    event(
+        _log, _WARNING, "pressure_changed", queue=change.queue, mode=change.mode.value,
+        signal=change.signal, cause=change.cause.value, detail=change.detail,
+        utilisation=change.figures.get("utilisation"),
     )  # fmt: skip
 
 

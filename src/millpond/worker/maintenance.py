@@ -23,6 +23,7 @@ from millpond.model import (
     WorkerId,
 )
 from millpond.policy.pacing import Pace
+from millpond.policy.steering import PressureChange
 from millpond.store.protocol import Ticket
 from millpond.worker import journal, marks
 from millpond.worker.marks import Mark, Stage
@@ -35,6 +36,7 @@ PURGE_PAUSE_S = 0.05
 PURGE_EVERY_S = 60.0
 UNSERVED_EVERY_S = 30.0
 TICK_S = 1.0
+STEER_EVERY_S = 1.0
 UNSERVED_BATCH = 500
 
 
@@ -56,6 +58,7 @@ class Care:
         self._purge_at = now + self._jitter(PURGE_EVERY_S)
         self._unserved_at = now + self._jitter(UNSERVED_EVERY_S)
         self._tick_at = now + TICK_S
+        self._steer_at = now
         self._pace = Pace()
 
     @property
@@ -85,7 +88,7 @@ class Care:
             self._tick_at = now + TICK_S
             self._check_store()
             if self._shared.look(self._shared.store.elected, instead=False):
-                self._keep_house(now)
+                self._steer(now)
 
     def _check_store(self) -> None:
         try:
@@ -137,6 +140,20 @@ class Care:
             self._recover_at = 0.0
         else:
             self._shared.look(self._watch.forget_marks, None)
+
+    def _steer(self, now: float) -> None:
+        """Decide the modes of the queues in use, then go on with what is less urgent."""
+        store = self._shared.store
+        if now < self._steer_at or not self._shared.look(store.pressed, instead=False):
+            self._keep_house(now)
+            return
+        self._steer_at = now + STEER_EVERY_S * 0.9
+        self._start(store.steer, self._steered)
+
+    def _steered(self, changes: list[PressureChange]) -> None:
+        for change in changes:
+            journal.pressure_changed(change)
+        self._keep_house(time.monotonic())
 
     def _keep_house(self, now: float) -> None:
         shared = self._shared

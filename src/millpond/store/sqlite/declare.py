@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from millpond.config import QueueSettings, TaskSettings
+from millpond.config import PressureSettings, QueueSettings, TaskSettings
 from millpond.errors import BadConfig
 from millpond.store.sqlite.care import event
 from millpond.store.sqlite.named import SQL
@@ -21,6 +21,7 @@ def put_queue(tx: Context, settings: QueueSettings) -> None:
         "name": settings.name, "ordering": settings.order, "ageing_ms": settings.ageing_ms,
         "max_jobs": settings.max_jobs, "max_bytes": settings.max_bytes,
         "max_running": settings.running, "full_policy": settings.full,
+        "pressure": _pressure(settings),
     }  # fmt: skip
     before = tx.execute(SQL["queue_settings"], {"name": settings.name}).fetchone()
     changed = before is None or before[1:] != tuple(row.values())[1:]
@@ -35,13 +36,19 @@ def put_queue(tx: Context, settings: QueueSettings) -> None:
         tx.renew_names()
 
 
+def _pressure(settings: QueueSettings) -> str | None:
+    plain = settings.pressure == PressureSettings()
+    return None if plain else settings.pressure.to_json()
+
+
 def _put_workload(tx: Context, queue: int, workload: Any) -> bool:
     row = {
         "strict": int(workload.is_strict), "weight": workload.weight,
         "borrow": int(workload.borrow), "full_policy": workload.full,
         "reserved_jobs": workload.reserved, "reserved_bytes": workload.reserved_bytes,
         "max_jobs": workload.max_jobs, "max_bytes": workload.max_bytes,
-        "max_running": workload.running,
+        "max_running": workload.running, "effect": workload.effect,
+        "deadline_ms": workload.deadline_ms,
     }  # fmt: skip
     key = {"queue": queue, "name": workload.name}
     before = tx.execute(SQL["workload_settings"], key).fetchone()

@@ -16,7 +16,8 @@ from millpond.model import (
     WorkerId,
     WorkerInfo,
 )
-from millpond.store.sqlite import care, claims, endings
+from millpond.policy.steering import PressureChange
+from millpond.store.sqlite import care, claims, endings, steer
 from millpond.store.sqlite.part import Part
 from millpond.store.sqlite.tickets import Ticket
 
@@ -91,3 +92,11 @@ class DutyPart(Part):
     def expire_unserved(self, limit: int, *, watched_ms: int | None = None) -> Ticket[int]:
         """Fail waiting jobs that nobody has served for too long."""
         return self._write(lambda tx: care.expire_unserved(tx, limit, watched_ms))
+
+    def pressed(self) -> bool:
+        """Tell whether a look at the queues could lead to anything."""
+        return self._read(steer.pressed)
+
+    def steer(self) -> Ticket[list[PressureChange]]:
+        """Look at the queues in use and decide their modes."""
+        return self._write(steer.look_at_all)

@@ -60,6 +60,7 @@ CREATE TABLE millpond_queue (
   max_bytes INTEGER NOT NULL DEFAULT 1073741824 CHECK (max_bytes >= 0),
   max_running INTEGER CHECK (max_running >= 0),
   full_policy TEXT NOT NULL DEFAULT 'reject',
+  pressure TEXT,                    -- thresholds of its modes, JSON; NULL is the defaults
   vtime INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
@@ -84,10 +85,50 @@ CREATE TABLE millpond_workload (
   n_bytes INTEGER NOT NULL DEFAULT 0 CHECK (n_bytes >= 0),
   n_held_bytes INTEGER NOT NULL DEFAULT 0 CHECK (n_held_bytes >= 0),
   max_running INTEGER CHECK (max_running >= 0),
+  effect TEXT CHECK (effect IN ('critical', 'user', 'routine', 'sheddable')),  -- NULL: by name
+  deadline_ms INTEGER CHECK (deadline_ms >= 0),   -- NULL: that of the effect; 0: never late
   UNIQUE (queue, name),
   CHECK (reserved_jobs_now <= reserved_jobs),
   CHECK (reserved_bytes_now <= reserved_bytes)
 ) STRICT;
+
+-- Under how much pressure a queue is, and why; written only when that changes.
+CREATE TABLE millpond_mode (
+  queue INTEGER PRIMARY KEY,
+  mode TEXT NOT NULL CHECK (mode IN ('normal', 'elevated', 'critical')),
+  since INTEGER NOT NULL,
+  signal TEXT NOT NULL,             -- what changed it: utilisation, age, drain, disk, health, calm
+  cause TEXT NOT NULL CHECK (
+    cause IN ('steady', 'spike', 'sustained', 'failure', 'recovering')),
+  cause_since INTEGER NOT NULL,
+  detail TEXT NOT NULL,
+  figures TEXT NOT NULL,            -- what was seen at the last change, JSON
+  epoch INTEGER NOT NULL
+) STRICT;
+
+-- The last look at a queue that is in use; what is older than 15 s binds nobody.
+CREATE TABLE millpond_pulse (
+  queue INTEGER PRIMARY KEY,
+  at INTEGER NOT NULL,
+  memory TEXT NOT NULL              -- rates and how long what has been seen, JSON
+) STRICT;
+
+-- How fast a workload may come in, and how fast room appears for it; rates in jobs a second.
+CREATE TABLE millpond_flow (
+  workload INTEGER PRIMARY KEY,
+  line REAL,                        -- its control line; NULL slows nothing
+  room REAL,                        -- NULL: never measured
+  tat_us INTEGER NOT NULL DEFAULT 0,      -- when the line's bucket is full again
+  ghost_us INTEGER NOT NULL DEFAULT 0     -- the end of the line of refused callers
+) STRICT;
+
+-- How many jobs were turned away, and why; it only grows. Told late, by those who said no.
+CREATE TABLE millpond_refusal (
+  workload INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  n INTEGER NOT NULL CHECK (n >= 0),
+  PRIMARY KEY (workload, reason)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE millpond_share (
   queue INTEGER NOT NULL,

@@ -66,21 +66,23 @@ INSERT INTO millpond_tenant (name) VALUES (:name) ON CONFLICT (name) DO NOTHING;
 SELECT id FROM millpond_tenant WHERE name = :name;
 
 -- name: put_queue
-INSERT INTO millpond_queue (name, ordering, ageing_ms, max_jobs, max_bytes, max_running, full_policy)
-VALUES (:name, :ordering, :ageing_ms, :max_jobs, :max_bytes, :max_running, :full_policy)
+INSERT INTO millpond_queue (name, ordering, ageing_ms, max_jobs, max_bytes, max_running,
+  full_policy, pressure)
+VALUES (:name, :ordering, :ageing_ms, :max_jobs, :max_bytes, :max_running, :full_policy, :pressure)
 ON CONFLICT (name) DO UPDATE SET ordering = excluded.ordering, ageing_ms = excluded.ageing_ms,
   max_jobs = excluded.max_jobs, max_bytes = excluded.max_bytes,
-  max_running = excluded.max_running, full_policy = excluded.full_policy;
+  max_running = excluded.max_running, full_policy = excluded.full_policy,
+  pressure = excluded.pressure;
 
 -- name: queue_settings
-SELECT id, ordering, ageing_ms, max_jobs, max_bytes, max_running, full_policy
+SELECT id, ordering, ageing_ms, max_jobs, max_bytes, max_running, full_policy, pressure
   FROM millpond_queue WHERE name = :name;
 
 -- name: put_workload
 INSERT INTO millpond_workload (queue, name, strict, weight, borrow, full_policy, reserved_jobs,
-  reserved_bytes, max_jobs, max_bytes, max_running)
+  reserved_bytes, max_jobs, max_bytes, max_running, effect, deadline_ms)
 VALUES (:queue, :name, :strict, :weight, :borrow, :full_policy, :reserved_jobs,
-  :reserved_bytes, :max_jobs, :max_bytes, :max_running)
+  :reserved_bytes, :max_jobs, :max_bytes, :max_running, :effect, :deadline_ms)
 ON CONFLICT (queue, name) DO UPDATE SET strict = excluded.strict, weight = excluded.weight,
   borrow = excluded.borrow, full_policy = excluded.full_policy,
   reserved_jobs = excluded.reserved_jobs,
@@ -88,11 +90,12 @@ ON CONFLICT (queue, name) DO UPDATE SET strict = excluded.strict, weight = exclu
   reserved_bytes = excluded.reserved_bytes,
   reserved_bytes_now = min(reserved_bytes_now, excluded.reserved_bytes),
   max_jobs = excluded.max_jobs, max_bytes = excluded.max_bytes,
-  max_running = excluded.max_running;
+  max_running = excluded.max_running, effect = excluded.effect,
+  deadline_ms = excluded.deadline_ms;
 
 -- name: workload_settings
 SELECT strict, weight, borrow, full_policy, reserved_jobs, reserved_bytes, max_jobs, max_bytes,
-  max_running FROM millpond_workload WHERE queue = :queue AND name = :name;
+  max_running, effect, deadline_ms FROM millpond_workload WHERE queue = :queue AND name = :name;
 
 -- name: put_task
 UPDATE millpond_task SET settings = :settings, settings_version = :version
