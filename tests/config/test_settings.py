@@ -247,3 +247,18 @@ def test_an_option_there_is_not_is_refused_with_the_closest_one(
 ) -> None:
     with pytest.raises(BadConfig, match=match):
         QueueSettings.declared("q", options)
+
+
+def test_thresholds_and_classes_are_options_of_a_queue() -> None:
+    given = {
+        "pressure": {"elevated": 0.8, "critical_dwell": "2m", "dry_run": True},
+        "workloads": {"nightly": {"effect": "sheddable", "deadline": "8h"}, "user": {}},
+    }
+    queue = QueueSettings.declared("reports", given)
+    assert queue.pressure.elevated == 0.8
+    assert queue.pressure.critical_dwell_ms == 120_000
+    assert queue.pressure.dry_run
+    nightly, user = queue.workload("nightly"), queue.workload("user")
+    assert (nightly.has_effect.value, nightly.has_deadline_ms) == ("sheddable", 28_800_000)
+    assert (user.has_effect.value, user.has_deadline_ms) == ("user", 300_000)
+    assert WorkloadSettings("user", deadline_ms=0).has_deadline_ms is None

@@ -71,6 +71,43 @@ def test_an_idle_store_is_not_looked_at(store: SqliteStore) -> None:
     assert store.pressed()
 
 
+def pulse(store: SqliteStore) -> list[Any]:
+    return rows(store, "SELECT at FROM millpond_pulse")
+
+
+def test_what_is_due_later_or_runs_for_long_is_no_reason_to_write(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    put(store, 3, delay_ms=3_600_000)
+    assert not store.pressed()
+    keeper = Keeper(store)
+    put(store, 1)
+    keeper.claim(1)
+    watch(store, clock, 2)
+    last = pulse(store)
+    assert store.pressed()
+    watch(store, clock, 30)
+    assert pulse(store) == last
+    put(store, 1)
+    watch(store, clock, 1)
+    assert pulse(store) == [(clock.now(),)]
+
+
+def test_a_paused_queue_is_not_looked_at(store: SqliteStore, clock: ManualClock) -> None:
+    put(store, 3)
+    store.pause("default", paused=True).result()
+    clock.advance(7_200)
+    assert not store.pressed()
+
+
+def test_a_queue_full_of_what_is_due_later_is_under_pressure(store: SqliteStore) -> None:
+    queue(store)
+    put(store, 49, delay_ms=3_600_000)
+    assert not store.pressed()
+    put(store, 41, delay_ms=3_600_000)
+    assert [each.mode for each in look(store)] == [Mode.CRITICAL]
+
+
 def test_a_full_queue_is_critical_and_empty_again_normal_after_the_dwells(
     store: SqliteStore, clock: ManualClock
 ) -> None:

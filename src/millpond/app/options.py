@@ -36,6 +36,7 @@ class QueueOptions(TypedDict, total=False):
     ageing: Length
     full: Literal["reject"]
     running: int | None
+    pressure: Mapping[str, Any]
     workloads: Mapping[str, Mapping[str, Any]]
 
 

@@ -162,6 +162,25 @@ def steer(memory: Memory, reading: Reading, now: int, settings: PressureSettings
     )
 
 
+def quiet(memory: Memory, reading: Reading, settings: PressureSettings) -> bool:
+    """Tell whether a look would only write down that nothing happened since the last one.
+
+    A job that runs for hours, or waits for tomorrow, is no reason to write every second.
+    """
+    total, seen = _sum(reading), memory.whole
+    return (
+        memory.mode.mode is Mode.NORMAL
+        and memory.cause.cause is Cause.STEADY
+        and reading.eligible == 0 == seen.eligible
+        and (total.accepted, total.refused, total.finished) == (
+            seen.accepted, seen.refused, seen.finished
+        )
+        and reading.utilisation < settings.elevated
+        and reading.disk == reading.health == 0
+        and reading.closed is None
+    )  # fmt: skip
+
+
 def lines(memory: Memory, reading: Reading, settings: PressureSettings) -> dict[int, Lines]:
     """Return the lines of all workloads: what drains, less what those above them bring in."""
     if memory.cause.cause is Cause.FAILURE:

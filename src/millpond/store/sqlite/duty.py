@@ -95,7 +95,8 @@ class DutyPart(Part):
 
     def pressed(self) -> bool:
         """Tell whether a look at the queues could lead to anything."""
-        return self._read(steer.pressed)
+        now = self.clock.now()
+        return self._read(lambda run: steer.pressed(run, now))
 
     def steer(self) -> Ticket[list[PressureChange]]:
         """Look at the queues in use and decide their modes."""

@@ -17,6 +17,7 @@ HOT = (
     "claimed", "held_jobs", "drop_running_many",
     "count_ended", "count_claimed", "count_accepted", "take_seq", "find_dedup", "find_coalesce",
     "blocked_lanes", "return_heads", "purgeable", "purge_attempts", "get_job", "write_beat",
+    "read_mode", "read_flow", "next_ready", "oldest_of_first", "overdue",
 )  # fmt: skip
 ERROR = 1
 """SQLite's code of a statement that cannot be prepared."""

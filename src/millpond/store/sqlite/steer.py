@@ -21,6 +21,7 @@ from millpond.policy.steering import (
     Reading,
     Steered,
     WorkloadReading,
+    quiet,
     steer,
 )
 from millpond.store.sqlite.named import SQL
@@ -78,15 +79,17 @@ class Look:
     names: dict[int, str] = field(default_factory=dict)
 
 
-def pressed(execute: Execute) -> bool:
+def pressed(execute: Execute, now: int) -> bool:
     """Tell, without the write lock, whether a look could lead to anything."""
-    return bool(execute(SQL["any_pressure"]).fetchone()[0])
+    return bool(execute(SQL["any_pressure"], {"now": now}).fetchone()[0])
 
 
 def look_at_all(tx: Context, *, disk: int = 0) -> list[PressureChange]:
     """Look at every queue in use; return what changed."""
     changed = []
     for look in looks(tx, disk):
+        if quiet(look.memory, look.reading, look.settings):
+            continue
         steered = steer(look.memory, look.reading, tx.now, look.settings)
         _write(tx, look, steered)
         if steered.mode is not None or steered.cause is not None:

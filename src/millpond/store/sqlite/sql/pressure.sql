@@ -37,9 +37,16 @@ INSERT INTO millpond_event (id, at, who, what, which, note, before, after)
 VALUES (:id, :now, 'millpond', :what, :which, :note, :before, :after);
 
 -- name: any_pressure
--- Whether a look could lead to anything: something is held, or a mode or cause must end.
-SELECT EXISTS (SELECT 1 FROM millpond_workload WHERE n_jobs + n_held > 0)
-    OR EXISTS (SELECT 1 FROM millpond_mode WHERE mode <> 'normal' OR cause <> 'steady');
+-- Whether a look could lead to anything: work waits or runs, a mode or cause must end, or a queue
+-- is half full of what is due later.
+SELECT EXISTS (SELECT 1 FROM millpond_lane l WHERE l.n_ready > 0
+    AND NOT EXISTS (SELECT 1 FROM millpond_queue q WHERE q.id = l.queue AND q.paused))
+    OR EXISTS (SELECT 1 FROM millpond_lane WHERE n_running > 0)
+    OR EXISTS (SELECT 1 FROM millpond_scheduled WHERE due <= :now)
+    OR EXISTS (SELECT 1 FROM millpond_mode WHERE mode <> 'normal' OR cause <> 'steady')
+    OR EXISTS (SELECT 1 FROM millpond_workload w JOIN millpond_queue q ON q.id = w.queue
+        GROUP BY q.id HAVING 2 * sum(w.n_jobs + w.n_held) >= q.max_jobs
+          OR 2 * sum(w.n_bytes + w.n_held_bytes) >= q.max_bytes);
 
 -- name: pressed_queues
 SELECT q.id, q.name, q.max_jobs, q.max_bytes, q.paused, q.pressure, p.memory
