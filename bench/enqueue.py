@@ -76,7 +76,7 @@ def _loop(store: SqliteStore, jobs: int, latencies: list[float]) -> None:
     clock, specs = time.perf_counter, [SPEC]
     for _ in range(jobs):
         started = clock()
-        store.enqueue(specs).result()
+        store.enqueue(specs, waits=True).result()
         latencies.append(clock() - started)
 
 
@@ -99,7 +99,7 @@ def _crowd(store: SqliteStore, jobs: int, producers: int) -> float:
     def produce() -> None:
         start.wait()
         for _ in range(each):
-            store.enqueue([SPEC]).result()
+            store.enqueue([SPEC], waits=True).result()
 
     threads = [threading.Thread(target=produce) for _ in range(producers)]
     for thread in threads:

@@ -209,8 +209,11 @@ class Store(Reader, Protocol):
     path: str
     """Where the data is, as people should read it."""
 
-    def enqueue(self, specs: Sequence[JobSpec]) -> Ticket[list[Admission]]:
-        """Decide about all specs and insert what is admitted: all of them or none."""
+    def enqueue(self, specs: Sequence[JobSpec], *, waits: bool = False) -> Ticket[list[Admission]]:
+        """Decide about all specs and insert what is admitted: all of them or none.
+
+        With `waits` the caller waits for the ticket right here, so its thread may do the work.
+        """
         ...
 
     def enqueue_in(self, tx: Connection, specs: Sequence[JobSpec]) -> list[Admission]:

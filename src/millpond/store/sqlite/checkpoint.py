@@ -83,10 +83,9 @@ class Checkpointer:
         self._seen = 0
         self.runs = 0
 
-    def gap(self, conn: Any, *, idle: bool) -> None:
-        """Called after a transaction (`idle` False), and when nothing waits (`idle` True)."""
-        if not idle:
-            self._transactions += 1
+    def gap(self, conn: Any, transactions: int, *, idle: bool) -> None:
+        """Called with the `transactions` since the last call; `idle` when nothing waits."""
+        self._transactions += transactions
         if not self._due(IDLE_PAGES if idle else self._most):
             return
         if self._election.won() or self._long():

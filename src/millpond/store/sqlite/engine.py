@@ -53,9 +53,10 @@ from millpond.store.sqlite.plans import forget_statistics, plan_findings
 from millpond.store.sqlite.probes import FileIdentity, SystemProbes, library
 from millpond.store.sqlite.retention import RetentionPart
 from millpond.store.sqlite.review import ReviewPart
+from millpond.store.sqlite.session import Session
 from millpond.store.sqlite.tickets import Ticket
 from millpond.store.sqlite.wake import Waker
-from millpond.store.sqlite.writer import Session, Writer
+from millpond.store.sqlite.writer import Writer
 
 log = logging.getLogger("millpond.store")
 
@@ -291,8 +292,8 @@ class SqliteStore(DutyPart, ReviewPart, RetentionPart, CopiesPart, Session):
 
     def gap(self, conn: Any, transactions: int, *, idle: bool) -> None:
         """Checkpoint when it is due."""
-        if self.path != MEMORY and transactions:
-            self._checkpointer.gap(conn, idle=idle)
+        if self.path != MEMORY:
+            self._checkpointer.gap(conn, transactions, idle=idle)
 
     def _look(self) -> None:
         """Compare the file at the path with the one that was opened, once a second."""
@@ -453,12 +454,13 @@ class SqliteStore(DutyPart, ReviewPart, RetentionPart, CopiesPart, Session):
 
     # -- writing -------------------------------------------------------------------------
 
-    def enqueue(self, specs: Sequence[JobSpec]) -> Ticket[list[Admission]]:
+    def enqueue(self, specs: Sequence[JobSpec], *, waits: bool = False) -> Ticket[list[Admission]]:
         """Decide about all specs and insert what is admitted: all of them or none."""
         self._check_mine()
         return self._writer.submit_shared(
-            admit.enqueue_all, specs, len(specs), _enqueue_stands, hint=self._foreign.hint()
-        )
+            admit.enqueue_all, specs, len(specs), _enqueue_stands, hint=self._foreign.hint(),
+            waits=waits,
+        )  # fmt: skip
 
     def enqueue_in(self, tx: Connection, specs: Sequence[JobSpec]) -> list[Admission]:
         """Do the same in the caller's transaction."""

@@ -5,6 +5,9 @@ Callers hand an operation over and get a ticket. The thread takes all that wait 
 resolves the tickets: 64 callers share one sync to disk instead of paying 64. Nobody lingers
 for company; a lone operation commits at once and needs no savepoint.
 
+A caller that waits anyway, while nobody else writes, does its operation in its own thread: two
+hand-overs between threads cost more than the statements where a sync is fast.
+
 A failing operation undoes only itself. When an error has ended the whole transaction (a full
 disk may), the others are run again, each alone. A COMMIT that fails in an unclear way is
 settled by reading back what each operation wrote.
@@ -20,7 +23,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -36,6 +38,7 @@ from millpond.store.sqlite.connect import (
     translate,
     try_begin,
 )
+from millpond.store.sqlite.session import Rest, Session, Write
 from millpond.store.sqlite.tickets import Ticket
 
 log = logging.getLogger("millpond.store")
@@ -44,72 +47,17 @@ T = TypeVar("T")
 LONG_WAIT_S = 1.0
 IDLE_S = 0.003
 """Nothing to do for so long is a gap; a caller in a loop is back sooner and should not wait."""
+COMPANY_S = 0.02
+"""Callers that were in one group lately form the next one: nobody runs ahead for so long."""
+LOOK_AFTER = 32
+"""Transactions in callers' threads after which the storage thread is woken to look at the log."""
 GROUP = 256
 GROUP_JOBS = 5_000
 """Operations, and jobs in them, in one transaction: bounds how long the write lock is held."""
 
 
-@dataclass(slots=True, eq=False)
-class Write:
-    """One operation handed to the storage thread: `run` on `item` and its neighbours' items.
-
-    Neighbours with the same `run` share one call, which returns a value for each item.
-    `weight` is the number of jobs in it. `check` reads back, after an unclear COMMIT, whether
-    what `run` wrote stands, None when that cannot be told from it.
-    """
-
-    run: Callable[[Any, Sequence[Any]], Sequence[Any]]
-    item: Any
-    ticket: Ticket[Any]
-    deadline: float
-    urgent: bool = False
-    weight: int = 1
-    hint: str | None = None
-    check: Callable[[Any, Any], bool | None] | None = None
-    value: Any = None
-    error: BaseException | None = None
-    handed: float = field(default_factory=time.perf_counter)
-
-
-class Rest:
-    """A request to the storage thread: close the connection, and wait until told to go on."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.over = threading.Event()
-
-
-class Session:
-    """What the storage thread needs of the engine; the engine subclasses it."""
-
-    path = ""
-
-    def open(self) -> Any:
-        """Open the write connection, in the storage thread."""
-        raise NotImplementedError
-
-    def lay_down(self) -> None:
-        """Close the write connection, in the storage thread; `open` opens it again."""
-        raise NotImplementedError
-
-    def start(self, conn: Any) -> Any:
-        """Make the transaction context after the lock is held; the clock is read here."""
-        raise NotImplementedError
-
-    def undone(self, context: Any) -> None:
-        """An operation was undone: forget what it may have cached."""
-
-    def unclear(self, context: Any) -> None:
-        """COMMIT has failed, and may have written all the same: keep nothing that was made."""
-
-    def committed(self, context: Any) -> None:
-        """COMMIT has returned: keep what may be cached, nudge who waits."""
-
-    def waiting_long(self) -> None:
-        """Another connection has held the lock for over a second: say who, if it is known."""
-
-    def gap(self, conn: Any, transactions: int, *, idle: bool) -> None:
-        """Between transactions: checkpoint when it is due."""
+_TICK = object()
+"""In the inbox: somebody has written in a thread of its own, look after the log again."""
 
 
 class Writer:
@@ -122,13 +70,17 @@ class Writer:
         self._roll = roll
         self._bound = inbox
         self._busy_s = busy_s
-        self._inbox: SimpleQueue[Write | Rest | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._resting: Rest | None = None
         self._waiting: deque[Write] = deque()
         self._current: list[Write] = []
         self._closing = False
         self._ended = False
         self._since_gap = 0
+        self._ticking = False
+        self._company_until = 0.0
+        self._turn = threading.RLock()
+        self._alone: int | None = None
         self._conn: Any = None
         self._start_lock = threading.Lock()
         self.thread: threading.Thread | None = None
@@ -168,19 +120,31 @@ class Writer:
         check: Callable[[Any, Any], bool | None],
         *,
         hint: str | None = None,
+        waits: bool = False,
     ) -> Ticket[T]:
-        """Hand over an item of an operation that does many callers' items in one call."""
+        """Hand over an item of an operation that does many callers' items in one call.
+
+        With `waits` the caller waits for the answer right here: its thread may do the work.
+        """
         deadline = self._deadline(None)
-        return self._hand_over(
-            Write(run, item, Ticket(), deadline, weight=weight, hint=hint, check=check)
-        )
+        write = Write(run, item, Ticket(), deadline, weight=weight, hint=hint, check=check)
+        return self._hand_over(write, waits=waits)
 
     def _deadline(self, budget_s: float | None) -> float:
         return time.perf_counter() + (self._busy_s if budget_s is None else budget_s)
 
-    def _hand_over(self, write: Write) -> Ticket[Any]:
+    def _hand_over(self, write: Write, *, waits: bool = False) -> Ticket[Any]:
         if self._closing or self.dead is not None:
             raise self._closed()
+        if waits and self._done_here(write):
+            return write.ticket
+        if self._alone == threading.get_ident():
+            msg = (
+                f"{self._session.path}: this thread is in the middle of a write, which a signal "
+                "handler or a finalizer has interrupted; nothing was written by it. Write from "
+                "another thread, or after the handler."
+            )
+            raise StoreBusy(msg)
         if not write.urgent and self._inbox.qsize() + len(self._waiting) >= self._bound:
             msg = (
                 f"{self._bound} writes wait for the storage thread of this process already; "
@@ -194,6 +158,38 @@ class Writer:
             # The thread ended between the look at `_closing` and now: nobody else would answer.
             self._reject_rest()
         return write.ticket
+
+    def _done_here(self, write: Write) -> bool:
+        """Do a lone write in the caller's thread; False when it has to be handed over."""
+        if (
+            self._conn is None or self._waiting or not self._inbox.empty()
+            or time.perf_counter() < self._company_until or self._alone == threading.get_ident()
+            or not self._turn.acquire(blocking=False)
+        ):  # fmt: skip
+            return False
+        try:
+            if self._conn is None or self._closing:
+                return False
+            self._alone = threading.get_ident()
+            return self._alone_here(write)
+        finally:
+            self._alone = None
+            self._turn.release()
+
+    def _alone_here(self, write: Write) -> bool:
+        try:
+            if not try_begin(self._conn, self._session.path):
+                return False
+            self.wait_us.append(0)
+            self._transact([write])
+        except BaseException:
+            # Not the storage thread's: a KeyboardInterrupt may come between two statements.
+            self._undo_all()
+            raise
+        if not self._ticking and self._since_gap >= LOOK_AFTER:
+            self._ticking = True
+            self._inbox.put(_TICK)
+        return True
 
     def _start(self) -> None:
         with self._start_lock:
@@ -267,7 +263,8 @@ class Writer:
         finally:
             self._ended = True
             self._reject_rest()
-            self._end()
+            with self._turn:
+                self._end()
 
     def _end(self) -> None:
         conn, self._conn = self._conn, None
@@ -281,10 +278,17 @@ class Writer:
         if not self._gather(block=not self._waiting):
             return False
         self._current = batch = self._next_batch()
-        if batch and self._begin(batch):
-            self._transact(batch)
+        if batch:
+            with self._turn:
+                if self._begin(batch):
+                    self._transact(batch)
+            self._answered(batch)
         self._current = []
         return True
+
+    def _answered(self, batch: list[Write]) -> None:
+        if len(batch) > 1:
+            self._company_until = time.perf_counter() + COMPANY_S
 
     def _gather(self, *, block: bool) -> bool:
         """Move the inbox into the waiting line, urgent ones to its front; False at the end."""
@@ -298,7 +302,9 @@ class Writer:
             if write is None:
                 self._closing = True
                 return bool(self._waiting)
-            if isinstance(write, Rest):
+            if write is _TICK:
+                pass
+            elif isinstance(write, Rest):
                 self._lie_down(write)
             elif write.urgent:
                 self._waiting.appendleft(write)
@@ -313,26 +319,29 @@ class Writer:
         """Stand outside any transaction and without a connection until the fork is over."""
         if rest.over.is_set():
             return
-        self._session.lay_down()
-        self._conn = None
-        rest.reached.set()
-        rest.over.wait()
-        self._conn = self._session.open()
+        with self._turn:
+            self._session.lay_down()
+            self._conn = None
+            rest.reached.set()
+            rest.over.wait()
+            self._conn = self._session.open()
 
-    def _await_next(self) -> Write | Rest | None:
+    def _await_next(self) -> Any:
         if self._closing:
             return None
-        if self._since_gap:
+        while self._ticking:
             with contextlib.suppress(Empty):
                 return self._inbox.get(timeout=IDLE_S)
-            self._gap(idle=True)
-            self._since_gap = 0
+            with self._turn:
+                self._ticking = bool(self._since_gap)
+                self._gap(idle=not self._ticking)
         return self._inbox.get()
 
     def _gap(self, *, idle: bool) -> None:
         """Let the session checkpoint; a failing one (a full disk) must not end the thread."""
+        fresh, self._since_gap = self._since_gap, 0
         try:
-            self._session.gap(self._conn, self._since_gap, idle=idle)
+            self._session.gap(self._conn, fresh, idle=idle)
         except Exception:
             log.warning("%s: a checkpoint failed; the next gap tries again", self._session.path,
                         exc_info=True)  # fmt: skip
@@ -505,7 +514,9 @@ class Writer:
                 write.ticket.resolve(write.value)
             else:
                 write.ticket.reject(self._told(write.error))
-        self._gap(idle=False)
+        if self._alone is None:
+            self._ticking = True
+            self._gap(idle=False)
 
     def _told(self, error: BaseException) -> BaseException:
         return translate(error, self._session.path) if primary_code(error) else error
