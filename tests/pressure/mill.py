@@ -240,7 +240,7 @@ class Mill:
             endings.beat(tx, self.worker, list(self.held.values()), None, BEAT // 1_000)
             self._start(tx)
         if self.refusals.untold:
-            self.refusals.flush(tx)
+            self.refusals.told(self.refusals.flush(tx))
         for change in steer.look_at_all(tx):
             second = self.now // SECOND
             if change.mode is not (self.modes[-1][1] if self.modes else Mode.NORMAL):

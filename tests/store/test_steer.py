@@ -145,6 +145,27 @@ def test_a_change_stands_in_the_mode_row_and_among_the_events(
     assert json.loads(event.after or "")["mode"] == "elevated"
 
 
+def test_how_a_queue_stands_can_be_read(store: SqliteStore, clock: ManualClock) -> None:
+    assert store.pressure() == []
+    line(store, clock)
+    (shown,) = store.pressure()
+    assert (shown.queue, shown.looked_at) == ("default", clock.now())
+    assert (shown.mode, shown.signal, shown.cause) == (Mode.ELEVATED, "utilisation", Cause.STEADY)
+    assert shown.since == clock.now() - 3_000
+    assert shown.figures["utilisation"] == 0.76
+    assert shown.lines["routine"].room == pytest.approx(10)
+
+
+def test_a_queue_of_which_nothing_is_to_be_said_is_normal(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    Keeper(store)
+    put(store, 1)
+    watch(store, clock, 2)
+    (shown,) = store.pressure()
+    assert (shown.mode, shown.since, shown.cause) == (Mode.NORMAL, None, Cause.STEADY)
+
+
 def test_the_mode_row_is_written_only_when_something_changes(
     store: SqliteStore, clock: ManualClock
 ) -> None:
@@ -434,11 +455,36 @@ def test_processes_share_one_line_of_refused_callers(
     refuse(store, mine, 100)
     refuse(store, other, 50)
     assert mine.untold
-    store._write(mine.flush).result()
-    store._write(other.flush).result()
+    told = store._write(mine.flush).result()
+    assert mine.untold
+    mine.told(told)
     assert not mine.untold
+    other.told(store._write(other.flush).result())
     assert refuse(store, mine, 10) == pytest.approx(16, rel=0.01)
     assert rows(store, "SELECT reason, n FROM millpond_refusal") == [("queue_full", 150)]
+
+
+def test_what_a_flush_that_failed_has_told_is_told_by_the_next(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    line(store, clock)
+    book = pressure.Refusals(Dice(0.0))
+    refuse(store, book, 30)
+
+    def fail(tx: Context) -> None:
+        book.flush(tx)
+        msg = "the disk is full"
+        raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match="full"):
+        store._write(fail).result()
+    refuse(store, book, 5)
+    told = store._write(book.flush).result()
+    refuse(store, book, 1)
+    book.told(told)
+    book.told(store._write(book.flush).result())
+    assert rows(store, "SELECT n FROM millpond_refusal") == [(36,)]
+    assert not book.untold
 
 
 def test_what_was_refused_counts_as_offered(store: SqliteStore, clock: ManualClock) -> None:
@@ -447,7 +493,7 @@ def test_what_was_refused_counts_as_offered(store: SqliteStore, clock: ManualClo
     look(store)
     book = pressure.Refusals(Dice(0.0))
     refuse(store, book, 600)
-    store._write(book.flush).result()
+    book.told(store._write(book.flush).result())
     clock.advance(1)
     look(store)
     ((memory,),) = rows(store, "SELECT memory FROM millpond_pulse")

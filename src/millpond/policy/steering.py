@@ -139,6 +139,26 @@ class PressureChange:
     figures: Figures
 
 
+@dataclass(frozen=True, slots=True)
+class QueuePressure:
+    """How a queue stands, as people are shown it; moments in milliseconds.
+
+    `looked_at` is when somebody last looked: older than `STALE_MS`, it binds nobody. `lines`
+    are those of its workloads, by name.
+    """
+
+    queue: str
+    looked_at: int
+    mode: Mode = Mode.NORMAL
+    since: int | None = None
+    signal: str = ""
+    cause: Cause = Cause.STEADY
+    cause_since: int | None = None
+    detail: str = ""
+    figures: Figures = field(default_factory=dict)
+    lines: Mapping[str, Lines] = field(default_factory=dict)
+
+
 def steer(memory: Memory, reading: Reading, now: int, settings: PressureSettings) -> Steered:
     """Return what a look at `now` (milliseconds) leads to."""
     seconds = 0.0 if memory.at is None else (now - memory.at) / 1_000

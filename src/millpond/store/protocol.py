@@ -47,7 +47,7 @@ from millpond.model import (
     WorkerInfo,
     WorkerRow,
 )
-from millpond.policy.steering import PressureChange
+from millpond.policy.steering import PressureChange, QueuePressure
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -167,6 +167,10 @@ class Reader(Protocol):
 
     def expired(self) -> bool:
         """Tell, without a write lock, whether recovery may find something in this domain."""
+        ...
+
+    def pressure(self) -> list[QueuePressure]:
+        """Return how every queue that was ever looked at stands, by the last look."""
         ...
 
     def pressed(self) -> bool:

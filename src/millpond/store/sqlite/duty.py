@@ -16,7 +16,7 @@ from millpond.model import (
     WorkerId,
     WorkerInfo,
 )
-from millpond.policy.steering import PressureChange
+from millpond.policy.steering import PressureChange, QueuePressure
 from millpond.store.sqlite import care, claims, endings, steer
 from millpond.store.sqlite.part import Part
 from millpond.store.sqlite.tickets import Ticket
@@ -92,6 +92,10 @@ class DutyPart(Part):
     def expire_unserved(self, limit: int, *, watched_ms: int | None = None) -> Ticket[int]:
         """Fail waiting jobs that nobody has served for too long."""
         return self._write(lambda tx: care.expire_unserved(tx, limit, watched_ms))
+
+    def pressure(self) -> list[QueuePressure]:
+        """Return how every queue that was ever looked at stands."""
+        return self._read(steer.shown)
 
     def pressed(self) -> bool:
         """Tell whether a look at the queues could lead to anything."""

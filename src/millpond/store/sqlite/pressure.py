@@ -6,6 +6,7 @@ it is stored. In normal mode that is one row read.
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -121,18 +122,23 @@ def passed(tx: Context, workload: int, jobs: int) -> None:
     tx.execute(SQL["move_tat"], {"workload": workload, "tat_us": taken.tat_us})
 
 
-class Refusals:
-    """What one process has refused and not told the others yet; in memory, by any thread.
+Told = dict[tuple[int, str], int]
+"""How many jobs of a workload were refused, by workload and reason."""
 
-    `retry_after` is called for every refusal and writes nothing. `flush` tells the database
-    what was refused, and learns from it where the line of all processes' callers ends.
+
+class Refusals:
+    """What one process has refused and not told the others yet; in memory, for all its threads.
+
+    `refused` is called for every refusal and writes nothing. Once a second `flush` tells the
+    database, and `told` forgets what it told once that is committed. From then on the line of
+    refused callers is that of all processes.
     """
 
     def __init__(self, roll: Callable[[], float]) -> None:
         self._roll = roll
+        self._lock = threading.Lock()
         self._ghosts: dict[int, Ghost] = {}
-        self._untold: defaultdict[tuple[int, str], int] = defaultdict(int)
-        self._behind: defaultdict[int, int] = defaultdict(int)
+        self._untold: Told = {}
 
     def refused(
         self,
@@ -144,34 +150,47 @@ class Refusals:
         probe_ms: int | None = None,
     ) -> float | None:
         """Count a refusal; return in how many seconds to come back, None if nothing is known."""
-        self._untold[workload, reason] += jobs
         row = tx.execute(SQL["read_flow"], {"workload": workload}).fetchone()
         rate, stored = (None, 0) if row is None else (row[1], row[3])
-        ghost = self._ghosts.get(workload, Ghost())
-        told = returning.answer(
-            ghost if ghost.end_us >= stored else Ghost(stored), rate, tx.now * 1_000, self._roll(),
-            jobs=jobs, probe_us=None if probe_ms is None else probe_ms * 1_000,
-        )  # fmt: skip
-        self._ghosts[workload] = told.ghost
-        self._behind[workload] += jobs
-        return told.after_s
+        probe_us = None if probe_ms is None else probe_ms * 1_000
+        with self._lock:
+            self._untold[workload, reason] = self._untold.get((workload, reason), 0) + jobs
+            ghost = self._ghosts.get(workload, Ghost())
+            if ghost.end_us < stored:
+                ghost = Ghost(stored)
+            answer = returning.answer(
+                ghost, rate, tx.now * 1_000, self._roll(), jobs=jobs, probe_us=probe_us
+            )
+            self._ghosts[workload] = answer.ghost
+        return answer.after_s
 
     @property
     def untold(self) -> bool:
         """Whether there is something to flush."""
         return bool(self._untold)
 
-    def flush(self, tx: Context) -> None:
-        """Tell the database what was refused, in a transaction of ours."""
-        untold, self._untold = self._untold, defaultdict(int)
-        behind, self._behind = self._behind, defaultdict(int)
-        for (workload, reason), jobs in untold.items():
+    def flush(self, tx: Context) -> Told:
+        """Tell the database what was refused, one flush at a time; return it for `told`."""
+        with self._lock:
+            telling = dict(self._untold)
+        behind: defaultdict[int, int] = defaultdict(int)
+        for (workload, reason), jobs in telling.items():
             tx.execute(SQL["add_refusal"], {"workload": workload, "reason": reason, "n": jobs})
+            behind[workload] += jobs
         for workload, jobs in behind.items():
             row = tx.execute(SQL["read_flow"], {"workload": workload}).fetchone()
-            if row is None or not row[1]:
-                continue
-            moved = Ghost(row[3]).after(jobs, row[1], tx.now * 1_000)
-            key = {"workload": workload, "ghost_us": moved.end_us}
-            tx.execute(SQL["move_ghost"], key)
-            self._ghosts[workload] = moved
+            if row is not None and row[1]:
+                moved = Ghost(row[3]).after(jobs, row[1], tx.now * 1_000)
+                key = {"workload": workload, "ghost_us": moved.end_us}
+                tx.execute(SQL["move_ghost"], key)
+        return telling
+
+    def told(self, telling: Told) -> None:
+        """Forget what a committed flush has told."""
+        with self._lock:
+            for key, jobs in telling.items():
+                left = self._untold[key] - jobs
+                if left:
+                    self._untold[key] = left
+                else:
+                    del self._untold[key]

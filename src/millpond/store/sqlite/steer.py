@@ -13,11 +13,15 @@ from typing import Any
 
 import msgspec
 
+from millpond.policy.causes import Cause
 from millpond.policy.effects import Effect, deadline_ms, effect_of
+from millpond.policy.modes import Mode
 from millpond.policy.pressure import PressureSettings
 from millpond.policy.steering import (
+    Lines,
     Memory,
     PressureChange,
+    QueuePressure,
     Reading,
     Steered,
     WorkloadReading,
@@ -36,6 +40,7 @@ FIRST = 1_000
 OVERDUE = 100
 
 _encode = msgspec.json.encode
+_decode = msgspec.json.decode
 _memory = msgspec.json.Decoder(Memory).decode
 
 
@@ -82,6 +87,22 @@ class Look:
 def pressed(execute: Execute, now: int) -> bool:
     """Tell, without the write lock, whether a look could lead to anything."""
     return bool(execute(SQL["any_pressure"], {"now": now}).fetchone()[0])
+
+
+def shown(execute: Execute) -> list[QueuePressure]:
+    """Return how every queue that was ever looked at stands, by the last look."""
+    lines: defaultdict[str, dict[str, Lines]] = defaultdict(dict)
+    for queue, workload, line, room in execute(SQL["shown_lines"]).fetchall():
+        lines[queue][workload] = Lines(line, room)
+    return [
+        QueuePressure(
+            row[0], row[1], Mode(row[2]), row[3], row[4], Cause(row[5]), row[6], row[7],
+            _decode(row[8]), lines[row[0]],
+        )
+        if row[2] is not None
+        else QueuePressure(row[0], row[1], lines=lines[row[0]])
+        for row in execute(SQL["shown_pressure"]).fetchall()
+    ]  # fmt: skip
 
 
 def look_at_all(tx: Context, *, disk: int = 0) -> list[PressureChange]:

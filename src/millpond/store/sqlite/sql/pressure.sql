@@ -84,3 +84,12 @@ SELECT slots, queues FROM millpond_worker
 -- name: pressure_settings
 SELECT w.id, w.queue, w.name, w.effect, q.pressure
   FROM millpond_workload w JOIN millpond_queue q ON q.id = w.queue;
+
+-- name: shown_pressure
+SELECT q.name, p.at, m.mode, m.since, m.signal, m.cause, m.cause_since, m.detail, m.figures
+  FROM millpond_pulse p JOIN millpond_queue q ON q.id = p.queue
+  LEFT JOIN millpond_mode m ON m.queue = p.queue ORDER BY q.name;
+
+-- name: shown_lines
+SELECT q.name, w.name, f.line, f.room FROM millpond_flow f JOIN millpond_workload w
+    ON w.id = f.workload JOIN millpond_queue q ON q.id = w.queue;
