@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from millpond.app.eager import run_now
 from millpond.app.opening import Opening
 from millpond.app.options import QueueOptions, StoreOptions, WorkerOptions
 from millpond.app.retention import Keeping
+from millpond.app.testing import Place, Testing
 from millpond.clock import Clock, SystemClock
 from millpond.codec import encode_json
 from millpond.config.settings import QueueSettings, TaskSettings
@@ -68,7 +70,9 @@ class Millpond(Keeping):
         self.eager = eager
         self.strict_queues = strict_queues
         self._declared = Declared()
-        self._opening = Opening(repr(self), self._open_store)
+        self._opening = _opening(self.config, self._address, self.clock)
+        self._tests: list[Testing[Self]] = []
+        self._workers: weakref.WeakSet[EmbeddedWorker] = weakref.WeakSet()
 
     # Declaring
 
@@ -232,7 +236,7 @@ class Millpond(Keeping):
         self._check_queues(specs)
         if tx is not None:
             return self._submit_in(specs, tx)
-        answers = self.ready().enqueue(specs, waits=True).result()
+        answers = self.ready().enqueue(specs).result()
         if self._runs_now:
             run_now(self, answers)
         return answers
@@ -257,7 +261,9 @@ class Millpond(Keeping):
         """
         from millpond.worker import EmbeddedWorker
 
-        return EmbeddedWorker(self, _worker_config(options))
+        worker = EmbeddedWorker(self, _worker_config(options))
+        self._workers.add(worker)
+        return worker
 
     def run(self, **options: Unpack[WorkerOptions]) -> DrainReport:
         """Work until SIGTERM or SIGINT, then let running jobs end; options as for `worker`."""
@@ -271,7 +277,41 @@ class Millpond(Keeping):
         """
         return self.worker(**options).drain()
 
+    # Testing
+
+    def testing(
+        self,
+        url: str | os.PathLike[str] = ":memory:",
+        *,
+        clock: Clock | None = None,
+        eager: bool | None = None,
+    ) -> Testing[Self]:
+        """Return a block, for tests, in which this pond and its tasks use a store of their own.
+
+        The store is opened at first use and closed at the end of the block; one in memory is
+        empty then. Left out, `clock` and `eager` stay as they are. Works with `async with` too.
+        Entering raises BadConfig while a worker of this process works for the pond, inside a
+        handler, and for the file that the pond has already.
+        """
+
+        def place() -> Place:
+            config = replace(self.config, url=os.fspath(url))
+            address, its_clock = _absolute(config), clock or self.clock
+            opening = _opening(config, address, its_clock)
+            runs_now = self.eager if eager is None else eager
+            return Place(config, address, its_clock, runs_now, opening)
+
+        return Testing(
+            self, place=place, move=self._move, inside=self._tests, workers=self._workers
+        )
+
     # Private
+
+    def _move(self, there: Place) -> Place:
+        before = Place(self.config, self._address, self.clock, self.eager, self._opening)
+        self.config, self._address, self._opening = there.config, there.address, there.opening
+        self.clock, self.eager = there.clock, there.eager
+        return before
 
     def _check_queues(self, specs: Sequence[JobSpec]) -> None:
         if not self.strict_queues:
@@ -283,11 +323,6 @@ class Millpond(Keeping):
                 "pond.queue(), or leave strict_queues out; nothing was stored"
             )
             raise BadConfig(msg)
-
-    def _open_store(self) -> Store:
-        from millpond.store import open_store
-
-        return open_store(self._address, clock=self.clock, config=self.config)
 
     def _submit_in(self, specs: Sequence[JobSpec], tx: Connection) -> list[Admission]:
         store = self._store_beside(tx)
@@ -329,7 +364,7 @@ class Millpond(Keeping):
         return TaskSettings(name)
 
     def __repr__(self) -> str:
-        return f"<Millpond {shown_url(self.url)}>"
+        return _shown(self.config)
 
 
 def _store_config(
@@ -343,6 +378,19 @@ def _store_config(
         msg = f"config= is complete, so {', '.join(options)} must be set in it"
         raise BadConfig(msg)
     return config if url is None else replace(config, url=url)
+
+
+def _opening(config: StoreConfig, address: str, clock: Clock) -> Opening:
+    def open_it() -> Store:
+        from millpond.store import open_store
+
+        return open_store(address, clock=clock, config=config)
+
+    return Opening(_shown(config), open_it)
+
+
+def _shown(config: StoreConfig) -> str:
+    return f"<Millpond {shown_url(config.url)}>"
 
 
 def _absolute(config: StoreConfig) -> str:

@@ -40,6 +40,7 @@ class EmbeddedWorker:
         self._config = replace(config or WorkerConfig(), processes=0)
         self._bell = Bell()
         self._asked = 0
+        self._here = False
         self._thread: threading.Thread | None = None
         self._report: DrainReport | None = None
         self._error: BaseException | None = None
@@ -82,7 +83,12 @@ class EmbeddedWorker:
 
     @property
     def alive(self) -> bool:
-        """Whether the started worker is still working."""
+        """Whether the worker is working: it was started, or `run` or `drain` is under way."""
+        return self._here or self.started
+
+    @property
+    def started(self) -> bool:
+        """Whether the worker is working in a thread of its own."""
         return self._thread is not None and self._thread.is_alive()
 
     def run(self, until: Until = Until.STOPPED) -> DrainReport:
@@ -118,9 +124,11 @@ class EmbeddedWorker:
             yield signals
 
     def _work(self, until: Until, signals: Signals | None) -> DrainReport:
+        self._here = True
         try:
             return self._keeper(until, signals).run()
         finally:
+            self._here = False
             self._bell.close()
 
     def _keeper(
