@@ -207,7 +207,7 @@ def test_without_it_json_is_json_and_the_rest_is_text(run, pond):
         (("send", "to=a", "--delay", "-1"), "delay"),
         (("send", "to=a", "--at", "2030-01-31T08:00:00"), "no time zone"),
         (("send", "to=a", "--at", "tomorrow"), "is no time"),
-        (("send", "to=a", "--key", "\udcff"), "key"),
+        (("send", "to=a", "--key", "\udcff"), "no valid UTF-8"),
         (("send", "to=a", "--queue", "a/b"), "queue"),
         (("send", "to=a", "--meta", "[]"), "meta"),
         (("send", "to=a", "--json", "{}"), "not both"),

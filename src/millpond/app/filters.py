@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
-from millpond.config.checks import check_choice
+from millpond.config.checks import check_choice, check_text
 from millpond.model import JobFilter, State
 from millpond.task.options import moment_ms
 
@@ -43,6 +43,9 @@ def job_filter(state: State | str | None, where: Mapping[str, Any]) -> JobFilter
         known = ", ".join(Where.__annotations__)
         msg = f"jobs have no {', '.join(sorted(unknown))}: narrow by state, {known}"
         raise TypeError(msg)
+    for name, value in where.items():
+        if name not in _MOMENTS:
+            check_text(name, value)
     moments = {
         name: moment_ms(name, where[name]) for name in _MOMENTS if where.get(name) is not None
     }

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 from millpond.app.filters import Where, job_filter
 from millpond.app.status import Status
 from millpond.codec import decode_result
-from millpond.config.checks import check_int
+from millpond.config.checks import check_int, check_text, check_who
 from millpond.errors import BadConfig, JobNotFound
 from millpond.model import Drift, JobId, State
 from millpond.store.protocol import Store, Ticket
@@ -104,12 +104,14 @@ class Operations:
         Returns the state that the job was found in; a final job stays as it is. `by` and
         `note` are kept as who asked and why. Raises JobNotFound.
         """
+        check_who(by, note)
         return _found(job_id, self.ready().cancel(job_number(job_id), by=by, note=note).result())
 
     async def acancel(
         self, job_id: int, *, by: str | None = None, note: str | None = None
     ) -> State:
         """Do what `cancel` does, awaited."""
+        check_who(by, note)
         store = await self.aready()
         return _found(job_id, await store.cancel(job_number(job_id), by=by, note=note))
 
@@ -142,6 +144,8 @@ class Operations:
 
         Results outlive their jobs, for as long as the task's `result_ttl` says.
         """
+        check_text("operation_id", operation_id)
+        check_text("task", task)
         raw = self.ready().result_of(operation_id, task)
         return default if raw is None else decode_result(raw)
 
@@ -202,6 +206,8 @@ def _found(job_id: int, state: State | None) -> State:
 
 
 def _pausing(store: Store, queue: str, by: str | None, *, paused: bool) -> Ticket[bool]:
+    check_text("queue", queue)
+    check_who(by)
     return store.pause(queue, paused, by=by)
 
 

@@ -10,6 +10,7 @@ from millpond.app.options import Length
 from millpond.app.review import Reviewing
 from millpond.app.selection import Progress
 from millpond.app.told import Backup
+from millpond.config.checks import check_text
 from millpond.config.units import parse_duration
 from millpond.model import Purged, State
 from millpond.policy.pacing import Pace, pause_s
@@ -64,7 +65,7 @@ class Keeping(Reviewing):
         """
         store, windows = self.ready(), _windows(completed, failed, cancelled)
         if archive is not None:
-            moved = _move(store, os.fspath(archive), windows, progress)
+            moved = _move(store, _path(archive), windows, progress)
             _in_batches(lambda limit: store.purge_expired(limit).result(), 0, None)
             return moved
         lengths = {f"{state.value}_ms": length for state, length in windows.items()}
@@ -102,7 +103,7 @@ class Keeping(Reviewing):
         Raises BadConfig for a file that is something else, StoreBusy while another archives.
         """
         length = older_than
-        return _move(self.ready(), os.fspath(path), _windows(length, length, length), progress)
+        return _move(self.ready(), _path(path), _windows(length, length, length), progress)
 
     async def aarchive(
         self, path: File, *, older_than: Length | None = None, progress: Progress | None = None
@@ -117,11 +118,17 @@ class Keeping(Reviewing):
         pages copied and all. Raises BadConfig when the file is there already, StoreFull when
         there is no room, StoreError for a copy that is not sound.
         """
-        return Backup.of(self.ready().backup(os.fspath(path), progress=progress))
+        return Backup.of(self.ready().backup(_path(path), progress=progress))
 
     async def abackup(self, path: File, *, progress: Progress | None = None) -> Backup:
         """Do what `backup` does, awaited."""
         return await self._aside(self.backup, path, progress=progress)
+
+
+def _path(path: File) -> str:
+    text = os.fspath(path)
+    check_text("the file", text)
+    return text
 
 
 def _windows(

@@ -13,7 +13,7 @@ from millpond.app.options import Length
 from millpond.app.selection import Progress, Selection, found, parse_pin
 from millpond.app.told import Event, Failures
 from millpond.codec import encode_json
-from millpond.config.checks import check_int
+from millpond.config.checks import check_int, check_optional_int, check_text, check_who
 from millpond.config.store import StoreConfig
 from millpond.errors import JobNotFinal
 from millpond.model import Acted, Admission, JobId, JobSpec, Requeue, State
@@ -60,6 +60,7 @@ class Reviewing(Operations):
 
         Raises JobNotFound, JobNotFinal, BadPayload, and Overloaded when there is no room.
         """
+        check_who(by, note)
         wish = self._wish(job_id, payload, attempts, at=at, delay=delay, operation_id=operation_id)
         (acted,) = self.ready().requeue([wish], by=by, note=note).result().jobs
         ref = self._put_back(acted)
@@ -80,6 +81,7 @@ class Reviewing(Operations):
         operation_id: str | None = None,
     ) -> JobRef[Any]:
         """Do what `requeue` does, awaited."""
+        check_who(by, note)
         wish = await self._aside(
             self._wish, job_id, payload, attempts, at=at, delay=delay, operation_id=operation_id
         )
@@ -94,6 +96,7 @@ class Reviewing(Operations):
 
         Raises JobNotFound and JobNotFinal.
         """
+        check_who(by, note)
         answer = self.ready().discard([job_number(job_id)], by=by, note=note).result()
         _require(answer.jobs[0], "discarded")
 
@@ -101,6 +104,7 @@ class Reviewing(Operations):
         self, job_id: int, *, by: str | None = None, note: str | None = None
     ) -> None:
         """Do what `discard` does, awaited."""
+        check_who(by, note)
         store = await self.aready()
         answer = await store.discard([job_number(job_id)], by=by, note=note)
         _require(answer.jobs[0], "discarded")
@@ -132,6 +136,9 @@ class Reviewing(Operations):
         with `before`, the id of the last event seen.
         """
         check_int("limit", limit, 1, _LONGEST_LIST)
+        check_text("queue", queue)
+        check_text("what", what)
+        check_optional_int("before", before, 0)
         which = queue if job_id is None else str(job_number(job_id))
         rows = self.ready().events(which, what=what, before=before, limit=limit)
         return [Event.of(row) for row in rows]

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from millpond.app.options import Length
 from millpond.app.told import Done
-from millpond.config.checks import check_int
+from millpond.config.checks import check_int, check_who
 from millpond.config.units import parse_duration
 from millpond.errors import BadConfig, Overloaded
 from millpond.model import FINAL_STATES, ActedBatch, JobFilter, JobId, Pin, Requeue, State
@@ -97,6 +97,7 @@ class Selection:
         put back.
         """
         self._require(FINAL_STATES, "requeue", "final jobs")
+        check_who(by, note)
         if attempts is not None:
             check_int("attempts", attempts, 1)
         due = self._due_times(parse_duration(spread, "spread"))
@@ -115,6 +116,7 @@ class Selection:
     ) -> Done:
         """Delete the jobs with history, results and keys; events tell what they were."""
         self._require(FINAL_STATES, "discard", "final jobs")
+        check_who(by, note)
         return self._act(
             lambda store, _, ids: store.discard(ids, by=by, note=note, pin=self._pin), progress
         )
@@ -124,6 +126,7 @@ class Selection:
     ) -> Done:
         """Cancel the jobs that wait, and ask the handlers of those that run to stop."""
         self._require(frozenset(State) - FINAL_STATES, "cancel", "jobs that wait or run")
+        check_who(by, note)
         return self._act(lambda store, _, ids: store.cancel_many(ids, by=by, note=note), progress)
 
     async def arequeue(self, **options: Any) -> Done:

@@ -81,9 +81,8 @@ def run(call: Callable[[], Any]) -> int:
 
 def code_of(error: BaseException) -> Code | None:
     """Return the exit code of an error, None for one that is nobody's purpose."""
-    # Imported here: a help page needs none of them, and half of millpond comes with them.
+    # Imported here: a help page needs none of them.
     from millpond import errors
-    from millpond.store.upkeep import NoStore
 
     codes = (
         (errors.Overloaded, Code.REFUSED),
@@ -95,7 +94,6 @@ def code_of(error: BaseException) -> Code | None:
         (errors.SchemaTooNew, Code.SCHEMA),
         (errors.UnsafeStorage, Code.UNHEALTHY),
         (errors.InvariantBroken, Code.UNHEALTHY),
-        (NoStore, Code.FAILED),
         (errors.MillpondError, Code.FAILED),
     )
     return next((code for kind, code in codes if isinstance(error, kind)), None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -84,7 +85,25 @@ class Lazy(click.Group):
         if not standalone_mode:
             return call()
         _never_fail_to_print()
-        sys.exit(run(call))
+
+        def checked() -> Any:
+            given = extra.get("args") or (args[0] if args else None)
+            _check_texts(sys.argv[1:] if given is None else given)
+            return call()
+
+        sys.exit(run(checked))
+
+
+def _check_texts(arguments: Sequence[str]) -> None:
+    """Refuse what no column, address or file of millpond's could hold."""
+    ours = {name: text for name, text in os.environ.items() if name.startswith("MILLPOND_")}
+    given = [("argument", text) for text in arguments]
+    for what, text in [*given, *ours.items()]:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            msg = f"{what} '{clean(text, 60)}' is no valid UTF-8: give it in UTF-8"
+            raise click.UsageError(msg) from None
 
 
 def _never_fail_to_print() -> None:
@@ -109,6 +128,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  
 @click.group(
     cls=Lazy,
     epilog=EPILOG,
+    invoke_without_command=True,
     context_settings={
         "auto_envvar_prefix": "MILLPOND",
         "help_option_names": ["-h", "--help"],
@@ -123,5 +143,8 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  
     callback=_version,
     help="Show the version and exit.",
 )
-def root() -> None:
+@click.pass_context
+def root(ctx: click.Context) -> None:
     """A durable background job queue on one SQLite file."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

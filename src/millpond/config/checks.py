@@ -70,6 +70,27 @@ def check_name(name: str, value: object) -> None:
         refuse_setting(name, value, allowed)
 
 
+def check_text(name: str, value: object) -> None:
+    """Refuse what is neither None nor text that can be stored; any length will do."""
+    if value is not None and not (isinstance(value, str) and is_utf8(value)):
+        refuse_setting(name, value, "text of valid Unicode")
+
+
+def check_who(by: object, note: object = None) -> None:
+    """Refuse what cannot be kept as who acted and why."""
+    check_text("by", by)
+    check_text("note", note)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def refuse_unknown(at: str, given: Iterable[str], known: Collection[str]) -> None:
     """Refuse options there are not, with the closest name there is; `at` says where they stand."""
     for option in given:

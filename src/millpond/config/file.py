@@ -248,7 +248,7 @@ def _read(table: str, values: Mapping[str, _Given]) -> dict[str, Any]:
 def _typed(value: object, kind: Any, source: str, *, strict: bool) -> object:
     try:
         return msgspec.convert(value, kind, strict=strict)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         msg = f"{source} is {value!r}: {error}"
         raise BadConfig(msg) from error
 

@@ -49,8 +49,8 @@ def parse_url(url: str) -> SqliteAddress:
     cannot use, and for any other kind of address; never shows a password.
     """
     text = url.strip()
-    if not text or any(unicodedata.category(char) == "Cc" for char in text):
-        _refuse_url(text, "a path or sqlite:///path without control characters")
+    if not text or any(unicodedata.category(char) in {"Cc", "Cs"} for char in text):
+        _refuse_url(text, "a path or sqlite:///path, valid UTF-8 without control characters")
     scheme = _SCHEME.match(text)
     if scheme is None:
         return SqliteAddress(_path(text))

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from millpond.codec.coder import Coder
 from millpond.codec.place import Place
-from millpond.config.checks import check_int, check_length, check_name, check_optional_int
+from millpond.config.checks import (
+    check_int,
+    check_length,
+    check_name,
+    check_optional_int,
+    is_utf8,
+)
 from millpond.config.settings import SHORTEST_LEASE_MS
 from millpond.config.units import parse_duration
 from millpond.errors import BadConfig, BadPayload, refuse_setting
@@ -95,13 +101,8 @@ def with_payload(spec: JobSpec, payload: bytes) -> JobSpec:
 
 def text_key(name: str, value: object) -> str:
     """Return a key: any text of 1 to 512 characters that can be stored as UTF-8."""
-    if isinstance(value, str) and 0 < len(value) <= _KEY_MAX:
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            pass
-        else:
-            return value
+    if isinstance(value, str) and 0 < len(value) <= _KEY_MAX and is_utf8(value):
+        return value
     return refuse_setting(name, value, f"text of 1 to {_KEY_MAX} characters of valid Unicode")
 
 
