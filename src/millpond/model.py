@@ -364,7 +364,11 @@ class LaneCount:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A registered keeper."""
+    """A registered keeper; it is `late` when a beat is overdue, not `live` after four of them.
+
+    `lease_ends_at` is when the first of its leases ends unless it beats again, by the wall
+    clock; None when it holds no job.
+    """
 
     id: WorkerId
     host: str
@@ -378,6 +382,8 @@ class WorkerRow:
     live: bool
     tasks: tuple[str, ...]
     queues: tuple[str, ...]
+    late: bool = False
+    lease_ends_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,57 @@ def test_a_running_job_says_where_and_whether_its_lease_still_holds():
     assert "9.0 s on h:7 (attempt 2 of 5)" in found[0].text
 
 
+LATE = replace(
+    WORKER, beat_at=NOW - 46_000, interval_ms=15_000, running=1, late=True,
+    lease_ends_at=NOW + 14_000,
+)  # fmt: skip
+LEASE = LeaseInfo(WorkerId(1), "h:7", 3, NOW + 14_000)
+RUNNING = replace(JOB, state=State.RUNNING, started_at=NOW - 9_000, attempts=2, lease=LEASE)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (RUNNING, "the job goes to another in about 14 s"),
+        (replace(RUNNING, attempts=5), "its last attempt ends in about 14 s"),
+        (
+            replace(RUNNING, lease=replace(LEASE, expires_at=None)),
+            "the job is taken from it when its lease has ended",
+        ),
+    ],
+)
+def test_a_job_whose_worker_is_late_says_when_another_takes_it(job, said):
+    found = why(job, workers=[LATE])
+    assert codes(found) == ["running", "worker_silent"]
+    start = "its worker has not been heard of for 46 s (it beats every 15 s): "
+    assert found[1].text == start + said
+
+
+def test_a_job_of_another_worker_says_nothing_of_the_late_one():
+    other = replace(LEASE, worker=WorkerId(2), owner="h:8")
+    assert codes(why(replace(RUNNING, lease=other), workers=[LATE])) == ["running"]
+
+
+@pytest.mark.parametrize(("held", "said"), [(1, "its job goes"), (3, "its 3 jobs go")])
+def test_all_is_not_well_while_a_worker_with_jobs_is_late(held, said):
+    now = snapshot(workers=[replace(LATE, running=held)])
+    assert verdict(now) == (
+        f"worker h:7 has not been heard of for 46 s: {said} to others in about 14 s"
+    )
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        WORKER,
+        replace(LATE, running=0, lease_ends_at=None),
+        replace(LATE, lease_ends_at=NOW),
+    ],
+)
+def test_a_worker_that_holds_nothing_or_whose_leases_have_ended_is_no_news_by_itself(worker):
+    assert warnings(snapshot(workers=[worker])) == []
+
+
 @pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED, State.CANCELLED])
 def test_a_final_job_says_how_it_ended(state):
     job = replace(JOB, state=state, finished_at=NOW, attempts=1, last_error="E: x")

@@ -171,13 +171,15 @@ def job(at: Place, /, *, job_id: int, follow: bool, reveal: bool, as_json: bool)
         found = pond.get(job_id)
         history = pond.attempts(job_id)
         events = pond.events(job_id)
+        late = None if found.lease is None else _late(pond, job_id)
     if as_json:
         told = found.to_json() | {name: _body(found, name, reveal=reveal) for name in _BODIES}
+        told["worker_late"] = late
         told["history"] = [attempt.to_json() for attempt in history]
         told["events"] = [_event(event, reveal=reveal) for event in events]
         print_json(told)
     else:
-        _show_job(found, history, reveal=reveal)
+        _show_job(found, history, late, reveal=reveal)
         _show_events(events)
 
 
@@ -214,7 +216,15 @@ def _guarded(name: str, value: Any) -> Any:
     return HIDDEN if value is not None and redact("", name) == HIDDEN else hidden(value)
 
 
-def _show_job(job: Job, history: list[Attempt], *, reveal: bool) -> None:
+def _late(pond: Millpond, job_id: int) -> str | None:
+    from millpond.cli.reasons import silent
+    from millpond.model import JobId
+
+    row = pond.store.get(JobId(job_id), payload=False)
+    return None if row is None else silent(row, pond.store.status())
+
+
+def _show_job(job: Job, history: list[Attempt], late: str | None, *, reveal: bool) -> None:
     from millpond.task.jobs import rfc3339
 
     fields(
@@ -230,6 +240,7 @@ def _show_job(job: Job, history: list[Attempt], *, reveal: bool) -> None:
             ("started", job.started_at and rfc3339(job.started_at)),
             ("finished", job.finished_at and rfc3339(job.finished_at)),
             ("worker", job.lease and _lease(job)),
+            ("", late),
             ("waits for", job.blocked_by),
             ("cancel", "asked for" if job.cancel_requested else None),
             ("operation", job.operation_id),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from millpond.cli.verdict import live, serves
+from millpond.cli.verdict import live, serves, silence
 from millpond.cli.words import length, plural
 from millpond.model import JobRow, State, StatusSnapshot, WorkerRow
 from millpond.store.upkeep import QueueState
@@ -79,7 +79,22 @@ def _running(scene: Scene) -> list[Reason]:
     if expires is not None and expires <= now:
         text = f"its lease ended {length(now - expires)} ago: the next recovery takes it back"
         found.append(Reason("lease_expired", text))
+    elif (quiet := silent(job, scene.now)) is not None:
+        found.append(Reason("worker_silent", quiet))
     return found
+
+
+def silent(job: JobRow, now: StatusSnapshot) -> str | None:
+    """Return what becomes of a running job whose worker's beat is overdue, None for others."""
+    lease = job.lease
+    worker = next((one for one in now.workers if lease and one.id == lease.worker), None)
+    if lease is None or worker is None or not worker.late:
+        return None
+    text = f"its worker {silence(worker, now.at)} (it beats every {length(worker.interval_ms)})"
+    if lease.expires_at is None:
+        return f"{text}: the job is taken from it when its lease has ended"
+    then = "the job goes to another" if job.attempts < job.max_attempts else "its last attempt ends"
+    return f"{text}: {then} in about {length(lease.expires_at - now.at)}"
 
 
 def _not_due(scene: Scene) -> Reason:

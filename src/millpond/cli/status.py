@@ -69,12 +69,10 @@ def _told(snapshot: StatusSnapshot) -> dict[str, Any]:
 
 
 def _show(snapshot: StatusSnapshot) -> None:
-    from millpond.cli.verdict import verdict, warnings
+    from millpond.cli.verdict import NAMED, verdict, warnings
 
     say(verdict(snapshot))
-    found = warnings(snapshot)
-    if len(found) > 1:
-        say(*(f"warning: {line}" for line in found))
+    say(*(f"warning: {line}" for line in warnings(snapshot)[NAMED:]))
     if snapshot.lanes:
         click.echo()
         show(queue_table(snapshot))
@@ -112,11 +110,17 @@ def worker_table(workers: list[WorkerRow], now: int) -> Table:
     for worker in workers:
         serves = ", ".join(worker.queues) or "all queues"
         table.add(
-            clean(f"{worker.host}:{worker.pid}", _CELL), "live" if worker.live else "lost",
+            clean(f"{worker.host}:{worker.pid}", _CELL), _state(worker),
             worker.slots, worker.running, clean(serves, _CELL), len(worker.tasks),
             f"{length(now - worker.beat_at)} ago", clean(worker.version, 20),
         )  # fmt: skip
     return table
+
+
+def _state(worker: WorkerRow) -> str:
+    if not worker.live:
+        return "lost"
+    return "late" if worker.late else "live"
 
 
 @click.command()
@@ -125,11 +129,13 @@ def worker_table(workers: list[WorkerRow], now: int) -> Table:
 def workers(at: Place, /, *, as_json: bool) -> None:
     """List the registered workers, live ones first.
 
-    A worker is lost when it has shown no sign of life for four of its beats; its jobs go to
-    others when their leases end.
+    A worker is late when a beat is overdue, and lost when it has shown no sign of life for
+    four of its beats; its jobs go to others when their leases end.
     """
     with at.existing() as pond:
         snapshot = pond.store.status()
+    from millpond.cli.verdict import silent_workers
+
     if as_json:
         from millpond.app import Status
 
@@ -137,5 +143,6 @@ def workers(at: Place, /, *, as_json: bool) -> None:
     elif snapshot.workers:
         ordered = sorted(snapshot.workers, key=lambda worker: not worker.live)
         show(worker_table(ordered, snapshot.at))
+        say(*(f"warning: {line}" for line in silent_workers(snapshot)))
     else:
         say("no worker is registered: start one with `millpond worker APP`")

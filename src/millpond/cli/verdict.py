@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from millpond.cli.words import plural
+from millpond.cli.words import length, plural
 from millpond.model import LaneCount, StatusSnapshot, WorkerRow
 
-_NAMED = 3
+NAMED = 3
 """How many queues or tasks the sentence names before it counts the rest."""
 
 
@@ -16,14 +16,22 @@ def verdict(now: StatusSnapshot) -> str:
     """Return the one sentence that says whether all is well."""
     found = warnings(now)
     if found:
-        more = len(found) - _NAMED
-        return "; ".join(found[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+        more = len(found) - NAMED
+        return "; ".join(found[:NAMED]) + (f"; and {more} more" if more > 0 else "")
     return _calm(now)
 
 
 def warnings(now: StatusSnapshot) -> list[str]:
     """Return what keeps jobs from being done, the gravest first."""
-    return [*_unserved_queues(now), *_unserved_tasks(now), *_expired(now), *_paused(now)]
+    return [
+        *_unserved_queues(now), *_unserved_tasks(now), *_expired(now),
+        *silent_workers(now), *_paused(now),
+    ]  # fmt: skip
+
+
+def silence(worker: WorkerRow, now: int) -> str:
+    """Return how long a worker that is late was not heard of."""
+    return f"has not been heard of for {length(now - worker.beat_at)}"
 
 
 def live(workers: Iterable[WorkerRow]) -> list[WorkerRow]:
@@ -64,6 +72,22 @@ def _expired(now: StatusSnapshot) -> list[str]:
     if not now.expired_leases:
         return []
     return [f"{plural(now.expired_leases, 'expired lease')} not recovered yet"]
+
+
+def silent_workers(now: StatusSnapshot) -> list[str]:
+    """Return a line for each worker whose beat is overdue while it holds jobs."""
+    lines = []
+    for worker in now.workers:
+        ends = worker.lease_ends_at
+        # What has expired is counted already.
+        if not worker.late or ends is None or ends <= now.at:
+            continue
+        held = f"its {worker.running:,} jobs go" if worker.running > 1 else "its job goes"
+        lines.append(
+            f"worker {worker.host}:{worker.pid} {silence(worker, now.at)}: {held} to others in "
+            f"about {length(ends - now.at)}"
+        )
+    return lines
 
 
 def _paused(now: StatusSnapshot) -> list[str]:

@@ -43,6 +43,28 @@ def test_a_worker_is_live_for_four_intervals_after_its_beat(bench: Bench):
     assert bench.store.workers()[0].live
 
 
+def test_a_worker_is_late_after_one_and_a_half_of_its_intervals(bench: Bench):
+    keeper = bench.keeper(interval_ms=1_000)
+    bench.clock.advance(ms=1_500)
+    assert not bench.store.workers()[0].late
+    bench.clock.advance(ms=1)
+    assert bench.store.workers()[0].late
+    keeper.beat(interval_ms=1_000)
+    assert not bench.store.workers()[0].late
+
+
+def test_the_first_lease_of_a_worker_to_end_is_told(bench: Bench):
+    keeper = bench.keeper(interval_ms=1_000)
+    assert bench.store.workers()[0].lease_ends_at is None
+    bench.job(lease_ms=LEASE_MS * 3)
+    bench.job(lease_ms=LEASE_MS)
+    held = [claim.token for claim in keeper.claim(2)]
+    assert bench.store.workers()[0].lease_ends_at == bench.clock.now() + LEASE_MS
+    bench.clock.advance(ms=1_000)
+    keeper.beat(*held, interval_ms=1_000)
+    assert bench.store.workers()[0].lease_ends_at == bench.clock.now() + LEASE_MS
+
+
 def test_live_workers_come_first(bench: Bench):
     old = bench.keeper()
     bench.clock.advance(ms=200_000)

@@ -30,6 +30,8 @@ SCAN_ROWS = 100_000
 """Rows an unindexed filter looks at before it says so."""
 BEATS_UNTIL_DEAD = 4
 """A worker is live while its last beat is younger than this many of its intervals."""
+BEATS_UNTIL_LATE = 1.5
+"""A beat is overdue after this many intervals: a busy moment delays one, but hardly by half."""
 
 _SUMMED = (
     "scheduled", "ready", "blocked", "running", "completed", "failed", "cancelled", "retried",
@@ -235,6 +237,7 @@ def workers(execute: Execute, now: int) -> list[WorkerRow]:
             live=row[5] + BEATS_UNTIL_DEAD * row[7] >= now,
             tasks=tuple(sorted(row[10].split("\x1f"))) if row[10] else (),
             queues=tuple(part for part in row[8].split(",") if part),
+            late=row[5] + BEATS_UNTIL_LATE * row[7] < now, lease_ends_at=row[11],
         )
         for row in execute(SQL["worker_status"], {"since": now - SHOWN_MS}).fetchall()
     ]  # fmt: skip

@@ -149,7 +149,9 @@ SELECT q.name, w.name, w.n_jobs, w.n_bytes FROM millpond_workload w
 SELECT w.id, w.host, w.pid, w.version, w.slots, w.beat_at, w.started_at, w.interval_ms, w.queues,
   (SELECT count(*) FROM millpond_running r WHERE r.worker = w.id),
   (SELECT group_concat(t.name, char(31)) FROM millpond_worker_task k
-     JOIN millpond_task t ON t.id = k.task WHERE k.worker = w.id)
+     JOIN millpond_task t ON t.id = k.task WHERE k.worker = w.id),
+  (SELECT min(max(r.claimed_at, w.beat_at) + r.lease_ms) FROM millpond_running r
+    WHERE r.worker = w.id)
   FROM millpond_worker w WHERE w.ended_at IS NULL AND w.beat_at >= :since
  ORDER BY w.beat_at DESC, w.id DESC;
 
