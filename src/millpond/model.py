@@ -146,11 +146,12 @@ class ClaimBatch:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What a claim may take: up to `slots` jobs of a queue (None: any) and workload (None: any)."""
+    """What a claim may take: up to `slots` jobs of queue, workload and tasks (None: any)."""
 
     slots: int
     queue: str | None = None
     workload: str | None = None
+    tasks: frozenset[str] | None = None
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):

@@ -118,7 +118,6 @@ def test_any_other_text_is_a_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: TaskSettings("a", isolation="process"), "'process' is not available yet"),  # type: ignore[arg-type]
         (lambda: QueueSettings("a", order="fair"), "'fair' is not available yet"),  # type: ignore[arg-type]
         (lambda: QueueSettings("a", full="delay"), "'delay' is not available yet"),  # type: ignore[arg-type]
         (lambda: WorkloadSettings("a", full="shed"), "'shed' is not available yet"),  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ class TaskSettings:
     retry: Backoff = field(default_factory=Backoff)
     timeout_ms: int | None = None
     lease_ms: int = 60_000
-    isolation: Literal["thread"] = "thread"
+    isolation: Literal["thread", "process"] = "thread"
     lossless: bool = False
     key_ttl_ms: int = DAY_MS
     result_ttl_ms: int = 7 * DAY_MS
@@ -73,7 +73,7 @@ class TaskSettings:
         check_name(f"{at}workload", self.workload)
         check_priority(self.priority, f"{at}priority")
         check_int(f"{at}max_attempts", self.max_attempts, 1)
-        check_choice(f"{at}isolation", self.isolation, ("thread",), later=("process",))
+        check_choice(f"{at}isolation", self.isolation, ("thread", "process"))
         check_flag(f"{at}lossless", self.lossless)
         check_optional_int(f"{at}running", self.running, 1)
         if not isinstance(self.retry, Backoff):

@@ -61,7 +61,7 @@ class TaskOptions(TypedDict, total=False):
     result_ttl: float | str | timedelta
     max_age: float | str | timedelta
     unknown_task_after: float | str | timedelta
-    isolation: Literal["thread"]
+    isolation: Literal["thread", "process"]
     running: int | None
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Protocol
 
 from millpond import fault
+from millpond.context import Why
 from millpond.worker.frames import Fed, Feed
 from millpond.worker.holdings import Held, Holdings
 from millpond.worker.link import Link
@@ -20,6 +22,11 @@ class Handle(Protocol):
     @property
     def link(self) -> Link:
         """The keeper's end of the link."""
+        ...
+
+    @property
+    def peak_kib(self) -> int | None:
+        """The most memory it had, in KiB, once it has ended and where that is known."""
         ...
 
     def poll(self) -> int | None:
@@ -48,12 +55,20 @@ class Member:
     """One runner, what it was fed, and how much of each group's slots that fills."""
 
     __slots__ = (
-        "alone", "code", "dropping", "fed", "greeted", "guest", "handle", "heard_at", "index",
-        "killed", "loads", "said", "sizes", "stand", "started_at", "worked",
+        "alone", "code", "doom", "dropping", "fed", "fed_at", "greeted", "guest", "handle",
+        "heard_at", "index", "killed", "loads", "said", "sizes", "solo", "stand", "started_at",
+        "worked",
     )  # fmt: skip
 
     def __init__(
-        self, index: int, handle: Handle, sizes: tuple[int, ...], now: float, *, guest: bool = False
+        self,
+        index: int,
+        handle: Handle,
+        sizes: tuple[int, ...],
+        now: float,
+        *,
+        guest: bool = False,
+        solo: int | None = None,
     ) -> None:
         self.index = index
         self.handle = handle
@@ -64,6 +79,11 @@ class Member:
         self.alone = False
         self.code: int | None = None
         self.guest = guest
+        self.solo = solo
+        """The group whose one slot this runner is; it may be killed for what runs there."""
+        self.doom: Why | None = None
+        """Why this keeper has killed it, when that was for the job in it."""
+        self.fed_at = now
         self.greeted = False
         self.worked = False
         self.dropping = False
@@ -155,15 +175,15 @@ class Crew:
 
     def _only(self, open_to: list[Member], group: int) -> Member | None:
         """Return the member that every plain job goes to, when there is but one."""
-        if len(open_to) != 1:
+        able = [member for member in open_to if member.sizes[group]]
+        if len(able) != 1:
             return None
-        (member,) = open_to
-        closed = member is self._kept or member.guest or not member.sizes[group]
-        return None if closed else member
+        (member,) = able
+        return None if member is self._kept or member.guest else member
 
     def _place(self, held: Held, open_to: list[Member], ahead: float) -> Member | None:
         if held.alone:
-            return self._empty(open_to)
+            return self._empty([each for each in open_to if each.sizes[held.group]])
         found = None
         group = held.group
         for member in open_to:
@@ -195,3 +215,5 @@ class Crew:
         member.fed[held.number] = held
         member.loads[held.group] += 1
         member.alone = held.alone
+        if member.solo is not None:
+            member.fed_at = time.monotonic()

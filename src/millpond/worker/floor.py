@@ -27,6 +27,7 @@ from millpond.worker.marks import Stage
 from millpond.worker.settling import (
     how_it_ended,
     settlement_after_death,
+    settlement_after_doom,
     settlement_after_kill,
     settlement_of,
 )
@@ -225,7 +226,7 @@ class Floor:
     def buried(self, member: Member, code: int) -> None:
         """Settle what a runner held that is gone."""
         shared = self._shared
-        how, number = how_it_ended(code)
+        how, number = how_it_ended(code, member.handle.peak_kib)
         now = shared.clock.now()
         unstarted = []
         for held in list(member.fed.values()):
@@ -236,7 +237,11 @@ class Floor:
                 continue
             claim = held.claim
             rule, roll = shared.tasks[claim.task].retry, shared.dice()
-            if member.killed:
+            if member.doom is not None:
+                why = member.doom
+                settlement = settlement_after_doom(mark, claim, rule, roll, why=why, now=now)
+                self._desk.add(held, settlement)
+            elif member.killed:
                 self._desk.add(held, settlement_after_kill(mark, claim, rule, roll, now))
             else:
                 said = f"{how}: {member.said}" if member.said else how

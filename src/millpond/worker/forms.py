@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from typing import Protocol
@@ -26,8 +28,11 @@ class Form(Protocol):
         """Whether runners are processes: they can be killed, and started again."""
         ...
 
-    def start(self) -> Handle:
-        """Start a runner; it says Hello, or Broken, over its link."""
+    def start(self, *, leader: bool = False) -> Handle:
+        """Start a runner; it says Hello, or Broken, over its link.
+
+        A `leader` leads a process group, so that what it has started can be ended with it.
+        """
         ...
 
 
@@ -43,7 +48,7 @@ class ProcessForm:
         self._app = app
         self._log = [] if log is None else ["--log-format", log.format, "--log-level", log.level]
 
-    def start(self) -> ProcessHandle:
+    def start(self, *, leader: bool = False) -> ProcessHandle:
         """Start a process with its end of the link and this process's standard streams."""
         ours, theirs = socket_pair()
         with theirs:
@@ -52,36 +57,67 @@ class ProcessForm:
                 "--link", str(theirs.fileno()), "--parent", str(os.getpid()), *self._log, self._app,
             ]  # fmt: skip
             try:
-                process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+                process = subprocess.Popen(
+                    command,
+                    pass_fds=[theirs.fileno()],
+                    process_group=0 if leader else None,
+                    # A group of its own that read from the terminal would be stopped for it.
+                    stdin=subprocess.DEVNULL if leader else None,
+                )
             except OSError as error:
                 ours.close()
                 raise WorkerFailed(f"no runner can be started: {error}") from error
-        return ProcessHandle(process, PipeLink(ours))
+        return ProcessHandle(process, PipeLink(ours), leader=leader)
 
 
 class ProcessHandle:
     """A runner process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], link: PipeLink) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], link: PipeLink, *, leader: bool = False
+    ) -> None:
         self.process = process
         self.link: Link = link
+        self._leader = leader
+        self.peak_kib: int | None = None
+        """The most memory that it had, known once it is reaped."""
 
     def poll(self) -> int | None:
-        """Reap the process if it has ended."""
-        return self.process.poll()
+        """Reap the process if it has ended; what a leader has started ends with it."""
+        process = self.process
+        if process.returncode is None:
+            try:
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            except ChildProcessError:
+                # Somebody else has reaped it, as a handler of process 1 may.
+                return process.poll()
+            if pid:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                self.peak_kib = usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1)
+                self._end_group()
+        return process.returncode
 
     def kill(self) -> bool:
         """Send SIGKILL, which no handler can hold up."""
-        self.process.kill()
+        if not self._leader or self.process.returncode is not None:
+            self.process.kill()
+        else:
+            self._end_group()
         return True
+
+    def _end_group(self) -> None:
+        if self._leader:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     def finish(self, timeout: float) -> bool:
         """Wait for the process, and kill it when it does not end by itself."""
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.kill()
             self.process.wait()
+        self._end_group()
         return True
 
 
@@ -95,7 +131,7 @@ class ThreadForm:
         self._clock = clock
         self._bell = bell
 
-    def start(self) -> ThreadHandle:
+    def start(self, *, leader: bool = False) -> ThreadHandle:  # noqa: ARG002  threads lead nothing
         """Make the runner and connect it."""
         link = MemoryLink(self._bell.ring)
 
@@ -114,6 +150,8 @@ class ThreadHandle:
     def __init__(self, runner: Runner, link: MemoryLink) -> None:
         self._runner = runner
         self.link: Link = link
+
+    peak_kib: int | None = None
 
     def poll(self) -> int | None:
         """Threads do not end without the process."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from millpond.model import Claim, Token
 from millpond.worker.report import Tally
@@ -49,7 +49,8 @@ class Held:
 class Holdings:
     """All held jobs by claim number, and those that wait here for a runner, by group."""
 
-    def __init__(self, groups: int) -> None:
+    def __init__(self, groups: int, solo: Collection[int] = ()) -> None:
+        self.solo = frozenset(solo)
         self.all: dict[int, Held] = {}
         self.waiting: list[deque[Held]] = [deque() for _ in range(groups)]
         self.counts = [0] * groups
@@ -68,6 +69,10 @@ class Holdings:
     def add_all(self, claims: Sequence[Claim], group: int) -> list[Held]:
         """Take claimed jobs into the waiting line of their group, in their order."""
         taken = [Held(claim, group) for claim in claims]
+        if group in self.solo:
+            for held in taken:
+                # Nothing else is in its runner anyway.
+                held.alone, held.careful = False, True
         numbers = [held.number for held in taken]
         self.all.update(zip(numbers, taken, strict=True))
         self.waiting[group].extend(taken)

@@ -197,6 +197,28 @@ def runner_died(index: int, how: str, pause: float) -> None:
     event(_log, _WARNING, "runner_died", runner=index, reason=how, again_in_s=pause)
 
 
+def runner_killed(index: int, why: str) -> None:
+    """A runner with one slot is gone because of the job in it; the next job gets another."""
+    event(_log, logging.DEBUG, "runner_killed", runner=index, reason=why)
+
+
+def killing(held: Held, why: str) -> None:
+    """A job in a process of its own did not heed an order to stop."""
+    claim = held.claim
+    event(
+        _log, _WARNING, "killing", job=claim.token.job_id, attempt=claim.attempt, task=claim.task,
+        queue=claim.queue, reason=why,
+    )  # fmt: skip
+
+
+def no_process(tasks: list[str]) -> None:
+    """Tasks want a process of their own and get a thread of this one."""
+    event(
+        _log, _WARNING, "no_process", tasks=",".join(tasks),
+        note="they run in threads here, which nothing can kill; millpond worker gives processes",
+    )  # fmt: skip
+
+
 def runner_broken(index: int, message: str) -> None:
     """A runner says that its own machinery has failed."""
     event(_log, _ERROR, "runner_broken", runner=index, reason=message)

@@ -17,6 +17,7 @@ from millpond.worker import journal
 from millpond.worker.beats import Beats
 from millpond.worker.bell import Bell, WakeSocket
 from millpond.worker.crew import Crew
+from millpond.worker.deadlines import Deadlines
 from millpond.worker.desk import Answered, Desk
 from millpond.worker.floor import Floor
 from millpond.worker.forms import Form
@@ -220,6 +221,8 @@ class Serving:
             keeper.also_hear(opened.wake)
         else:
             self._deaf = shared.store.listen(self._tell)
+        self._deadlines = Deadlines(shared)
+        staff.house(shared.groups)
         staff.welcome(opened.begin())
         keeper.on_ready()
 
@@ -275,7 +278,9 @@ class Serving:
         self._desk.submit(mono)
         self._floor.feed()
         waits_alone = self._shared.crew.waits_alone(self._shared.holdings)
-        self._staff.turn(waits_alone=waits_alone)
+        waiting = [len(line) for line in self._shared.holdings.waiting]
+        self._staff.turn(waits_alone=waits_alone, waiting=waiting)
+        self._deadlines.turn()
         self._care.turn()
 
     def _exchange(self, mono: int) -> None:
@@ -353,6 +358,9 @@ class Serving:
         ]
         if self._desk.rests_until:
             waits.append((self._desk.rests_until - mono) / 1000)
-        optional = (self._staff.next_start(), self._floor.crowded(), self._stopping.timeout())
+        optional = (
+            self._staff.next_start(), self._floor.crowded(), self._stopping.timeout(),
+            self._deadlines.timeout(),
+        )  # fmt: skip
         waits += [each for each in optional if each is not None]
         return max(min(waits), 0)

@@ -32,7 +32,7 @@ from millpond.worker.crew import Crew
 from millpond.worker.frames import Begin, Hello
 from millpond.worker.marks import Marks
 from millpond.worker.places import new_name, run_directory, socket_path, sweep
-from millpond.worker.shared import Group, Shared, groups_of
+from millpond.worker.shared import Group, Shared, groups_of, with_solo
 from millpond.worker.window import CEILING
 
 LAST_WRITE_S = 10.0
@@ -129,6 +129,10 @@ def register(store: Store, hello: Hello, config: WorkerConfig, *, owned: bool) -
         store.put_queue(queue).result()
     store.put_tasks(list(tasks.values())).result()
     groups = groups_of(config)
+    if owned:
+        groups = with_solo(groups, tasks)
+    elif solo := sorted(name for name, task in tasks.items() if task.isolation == "process"):
+        journal.no_process(solo)
     marks, wake = _places(hello.url, config, len(groups))
     info = WorkerInfo(
         host=socket.gethostname(),
@@ -176,7 +180,7 @@ def _places(url: str, config: WorkerConfig, groups: int) -> tuple[Marks, WakeSoc
     Without marks a dead worker's jobs count as started, without a socket jobs wait for the
     next poll: both are worth a warning and neither an end.
     """
-    capacity = config.slots + groups * CEILING + 2 * config.batch
+    capacity = 2 * config.slots + groups * CEILING + 2 * config.batch
     address = parse_url(url)
     if address.memory:
         return Marks.create(None, capacity), None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import assert_never
 
+from millpond.context import Why
 from millpond.model import AttemptOutcome, Claim, Settlement
 from millpond.policy.backoff import Backoff, after_ms, delay_ms
 from millpond.worker.frames import End, Outcome
@@ -104,6 +105,29 @@ def settlement_after_kill(
             assert_never(mark.stage)
 
 
+def settlement_after_doom(
+    mark: Mark, claim: Claim, rule: Backoff, roll: float, *, why: Why, now: int
+) -> Settlement:
+    """Return what the store is told of a job that this keeper has killed for its own sake."""
+    delay = delay_ms(claim.attempt, rule, roll)
+    if mark.stage is Stage.RETURNED:
+        return returned_unheard(mark, claim, delay, now)
+    if why == "cancelled":
+        return Settlement(claim.token, AttemptOutcome.CANCELLED, mark.started_at, now)
+    outcome = AttemptOutcome.TIMED_OUT if why == "timeout" else AttemptOutcome.LEASE_LOST
+    limit = f" after {(claim.timeout_ms or 0) / 1000:g} s" if why == "timeout" else ""
+    said = f"timed out{limit}" if why == "timeout" else "the lease was lost"
+    return Settlement(
+        token=claim.token,
+        outcome=outcome,
+        started_at=mark.started_at,
+        ended_at=now,
+        delay_ms=delay,
+        reason=said,
+        message=f"{said}; the handler did not stop and its process was killed",
+    )
+
+
 def returned_unheard(mark: Mark, claim: Claim, delay: int, now: int) -> Settlement:
     """Return the end of an attempt whose work is done and whose result died with its runner."""
     message = "runner died after the handler returned"
@@ -118,8 +142,11 @@ def returned_unheard(mark: Mark, claim: Claim, delay: int, now: int) -> Settleme
     )
 
 
-def how_it_ended(returncode: int) -> tuple[str, int | None]:
-    """Say how a runner's process ended, and by which signal."""
+def how_it_ended(returncode: int, peak_kib: int | None = None) -> tuple[str, int | None]:
+    """Say how a runner's process ended, by which signal, and with how much memory if killed."""
+    if returncode == -signal.SIGKILL and peak_kib:
+        said = f"runner killed by signal 9 (SIGKILL); it had up to {peak_kib / 1024:.0f} MiB: "
+        return f"{said}out of memory, unless somebody killed it", 9
     if returncode >= 0:
         return f"runner exited with code {returncode}", None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from millpond.clock import Clock
@@ -31,9 +31,15 @@ class Group:
 
     slots: int
     serves: tuple[Serve, ...] = ()
+    tasks: frozenset[str] | None = None
+    """Only these tasks; None is all."""
+    solo: bool = False
+    """Each slot is a runner of its own, with nothing else in its process."""
 
     def takes(self, claim: Claim) -> int:
         """Return how well a job fits: 0 not at all, 3 when its workload is named."""
+        if self.tasks is not None and claim.task not in self.tasks:
+            return 0
         if not self.serves:
             return 1
         fits = [
@@ -52,6 +58,17 @@ def groups_of(config: WorkerConfig) -> list[Group]:
     if sharing or not own:
         own.append(Group(left, sharing))
     return own
+
+
+def with_solo(groups: list[Group], tasks: Mapping[str, TaskSettings]) -> list[Group]:
+    """Return the groups, each with one beside it for tasks that want a process of their own."""
+    solo = frozenset(name for name, task in tasks.items() if task.isolation == "process")
+    if not solo:
+        return groups
+    others = frozenset(tasks) - solo
+    return [replace(group, tasks=others) for group in groups] + [
+        replace(group, tasks=solo, solo=True) for group in groups
+    ]
 
 
 def spread(groups: Sequence[Group], runners: int) -> list[tuple[int, ...]]:
@@ -86,9 +103,13 @@ class Shared:
     """Queue and workload of what is paused, as of the latest change of settings."""
 
     def __post_init__(self) -> None:
-        self.holdings = Holdings(len(self.groups))
+        solo = [index for index, group in enumerate(self.groups) if group.solo]
+        self.holdings = Holdings(len(self.groups), solo)
         length_us = self.config.window_ms * 1000
-        self.windows = [Window(group.slots, length_us) for group in self.groups]
+        # A job that could take its process along is claimed only into a free place.
+        self.windows = [
+            Window(group.slots, 0 if group.solo else length_us) for group in self.groups
+        ]
 
     @property
     def clock(self) -> Clock:

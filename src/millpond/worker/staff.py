@@ -15,7 +15,7 @@ from millpond.worker.crew import Crew, Member, Stand
 from millpond.worker.forms import Form
 from millpond.worker.frames import Begin, Broken, Drop, Halt, Hello, Quit, Renewed, ToKeeper
 from millpond.worker.settling import how_it_ended
-from millpond.worker.shared import WorkerFailed
+from millpond.worker.shared import Group, WorkerFailed
 
 START_FAILURES = 3
 """So many runners in a row that end before they are ready: the next one would as well."""
@@ -43,6 +43,8 @@ class Staff:
         self._young_deaths = 0
         self._start_failures = 0
         self._next_guest = len(sizes)
+        self._solo: dict[int, int] = {}
+        self._solo_from = 0.0
         self._alone_since: float | None = None
         self.hello: Hello | None = None
         self.begin: Begin | None = None
@@ -59,16 +61,30 @@ class Staff:
         for index in range(len(self._sizes)):
             self._start(index, self._sizes[index])
 
+    def house(self, groups: Sequence[Group]) -> None:
+        """Learn which groups consist of runners with one slot; the others have none of them."""
+        self._solo = {index: group.slots for index, group in enumerate(groups) if group.solo}
+        none = (0,) * len(self._solo)
+        self._sizes = [sizes + none for sizes in self._sizes]
+        for member in self.members:
+            member.sizes += none
+            member.loads += none
+
     def next_start(self) -> float | None:
         """Return in how many seconds a runner is to be started, None when none is."""
         now = time.monotonic()
         waits = [moment - now for moment, _ in self._vacant]
         if self._alone_since is not None and not self._has_guest():
             waits.append(self._alone_since + PATIENCE_S - now)
+        if self._solo_from > now:
+            waits.append(self._solo_from - now)
         return max(min(waits), 0) if waits else None
 
-    def turn(self, *, waits_alone: bool) -> None:
-        """Start what is due: runners that have died, and a guest for a job that runs alone."""
+    def turn(self, *, waits_alone: bool, waiting: Sequence[int] = ()) -> None:
+        """Start what is due: successors, a guest for a job that runs alone, one-slot runners.
+
+        `waiting` counts the jobs of each group that wait here.
+        """
         if self.ending:
             self._vacant.clear()
             self._alone_since = None
@@ -79,6 +95,17 @@ class Staff:
                 self._vacant.remove((moment, index))
                 self._start(index, self._sizes[index])
         self._care_for_lone_jobs(now, waits_alone=waits_alone)
+        if self._solo and now >= self._solo_from:
+            self._start_solo(waiting)
+
+    def _start_solo(self, waiting: Sequence[int]) -> None:
+        for group, slots in self._solo.items():
+            mine = [each for each in self.members if each.solo == group]
+            free = sum(not each.fed for each in mine if each.stand is not Stand.ENDED)
+            for _ in range(min(waiting[group] - free, slots - len(mine))):
+                sizes = tuple(int(index == group) for index in range(len(waiting)))
+                self._start(self._next_guest, sizes, solo=group)
+                self._next_guest += 1
 
     def hear(self, member: Member, frame: ToKeeper) -> None:
         """Take Hello or Broken; raises WorkerFailed when there is no use in going on."""
@@ -137,9 +164,11 @@ class Staff:
 
     def bury(self, member: Member, code: int) -> None:
         """Plan the successor of a member that has died by itself."""
-        how, _ = how_it_ended(code)
+        how, _ = how_it_ended(code, member.handle.peak_kib)
         now = time.monotonic()
-        if member.greeted:
+        if member.greeted and member.solo is not None:
+            self._start_failures = 0
+        elif member.greeted:
             self._start_failures = 0
             young = now - member.started_at < YOUNG_S and not member.worked
             self._young_deaths = self._young_deaths + 1 if young else 0
@@ -153,7 +182,15 @@ class Staff:
                 )
         if self.ending or member.guest:
             return
+        if member.doom is not None:
+            journal.runner_killed(member.index, member.doom)
+            return
         pause = RESTART_S[min(self._young_deaths + self._start_failures, len(RESTART_S) - 1)]
+        if member.solo is not None:
+            # The next one is started when a job waits for it.
+            self._solo_from = now + (pause if self._start_failures else 0)
+            journal.runner_died(member.index, how, pause)
+            return
         self._vacant.append((now + pause, member.index))
         journal.runner_died(member.index, how, pause)
 
@@ -204,9 +241,11 @@ class Staff:
             self._crew.leave(member)
         return whole
 
-    def _start(self, index: int, sizes: tuple[int, ...], *, guest: bool = False) -> None:
-        handle = self._form.start()
-        member = Member(index, handle, sizes, time.monotonic(), guest=guest)
+    def _start(
+        self, index: int, sizes: tuple[int, ...], *, guest: bool = False, solo: int | None = None
+    ) -> None:
+        handle = self._form.start(leader=solo is not None)
+        member = Member(index, handle, sizes, time.monotonic(), guest=guest, solo=solo)
         self._crew.members[index] = member
 
     def _greet(self, member: Member, hello: Hello) -> None:
@@ -236,7 +275,8 @@ class Staff:
             self._alone_since = now
         elif now - self._alone_since >= PATIENCE_S and not self._has_guest():
             # All others run long jobs: one crash must not keep their free slots empty.
-            self._start(self._next_guest, tuple(1 for _ in self._sizes[0]), guest=True)
+            sizes = tuple(int(index not in self._solo) for index in range(len(self._sizes[0])))
+            self._start(self._next_guest, sizes, guest=True)
             self._crew.keep_nobody_free()
             self._next_guest += 1
 

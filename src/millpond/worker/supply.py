@@ -132,9 +132,11 @@ class Supply:
         ):
             room = window.room(held + coming)
             if room and not group.serves:
-                wants.append(Want(room))
+                wants.append(Want(room, tasks=group.tasks))
             elif room:
-                wants += [Want(room, serve.queue, serve.workload) for serve in group.serves]
+                wants += [
+                    Want(room, serve.queue, serve.workload, group.tasks) for serve in group.serves
+                ]
         return wants
 
     def _room(self, coming: int = 0) -> int:

@@ -91,7 +91,7 @@ Open = tuple[LaneName, int, bool, tuple[int, ...]]
 
 def served(names: Any, wants: Sequence[Want], tasks: Collection[str]) -> dict[int, Open]:
     """Return the lanes that a claim may take from; kept with the names they follow from."""
-    key = ("served", tuple((w.queue, w.workload) for w in wants), frozenset(tasks))
+    key = ("served", tuple((w.queue, w.workload, w.tasks) for w in wants), frozenset(tasks))
     found = names.derived.get(key)
     if found is None:
         found = {
@@ -110,7 +110,9 @@ def _seats(wants: Sequence[Want], lane: LaneName) -> tuple[int, ...]:
     fitting = [
         at
         for at, want in enumerate(wants)
-        if want.queue in {None, lane.queue.name} and want.workload in {None, lane.workload.name}
+        if want.queue in {None, lane.queue.name}
+        and want.workload in {None, lane.workload.name}
+        and (want.tasks is None or lane.task in want.tasks)
     ]
     fitting.sort(key=lambda at: (wants[at].workload is None, wants[at].queue is None))
     return tuple(fitting)
