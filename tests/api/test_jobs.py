@@ -224,6 +224,18 @@ def test_a_paused_queue_accepts_and_does_not_start(
     assert hand.claim().token.job_id == ref.id
 
 
+def test_a_queue_is_paused_before_its_first_job(
+    pond: Millpond, report: Task[[int], None, None]
+) -> None:
+    pond.queue("mail")
+    pond.pause("reports")
+    pond.pause("mail")
+    report.enqueue(1)
+    batch = pond.store.claim(Hand(pond).number, [], ("report",), 1).result()
+    assert batch.claims == []
+    pond.resume("mail")
+
+
 def test_an_unknown_queue_cannot_be_paused(pond: Millpond) -> None:
     with pytest.raises(BadConfig, match="there is no queue 'emials'"):
         pond.pause("emials")

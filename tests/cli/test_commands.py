@@ -515,6 +515,20 @@ def test_a_queue_is_paused_and_resumed(run, ask, pond):
     assert ask("queues")["queues"][0]["paused"] is False
 
 
+def test_a_queue_of_a_task_is_paused_before_its_first_job(run, ask, folder):
+    (folder / "one.py").write_text(
+        "from millpond import Millpond\n"
+        "pond = Millpond()\n"
+        "@pond.task(queue='letters')\n"
+        "def send(): ...\n"
+        "@pond.task\n"
+        "def other(): ...\n"
+    )
+    assert run("enqueue", "other", "--app", "one:pond").exit_code == 0
+    assert ask("queues", "pause", "letters") == {"queue": "letters", "paused": True}
+    assert [row["queue"] for row in ask("queues")["queues"] if row["paused"]] == ["letters"]
+
+
 def test_the_store_may_be_named_before_the_subcommand(run, folder):
     with Millpond("other.db") as other:
         other.enqueue("a", {}, queue="q")

@@ -93,9 +93,13 @@ def resume(at: Place, /, *, name: str, by: str | None, as_json: bool) -> None:
 
 
 def _set(at: Place, name: str, by: str | None, *, paused: bool, as_json: bool) -> None:
-    with _meant(at).existing() as pond:
-        if not pond.store.pause(name, paused, by=by).result():
-            raise NotFound(f"there is no queue {name!r}: {_hint(name, pond.status().queues)}")
+    from millpond.store.upkeep import queue_states
+
+    place = _meant(at)
+    with place.existing() as pond:
+        known = pond.store.pause(name, paused, by=by).result()
+    if not known:
+        raise NotFound(f"there is no queue {name!r}: {_hint(name, queue_states(place.checked()))}")
     if as_json:
         print_json({"queue": name, "paused": paused})
     else:
@@ -113,4 +117,9 @@ def _meant(at: Place) -> Place:
 
 def _hint(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else "see `millpond queues`"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return (
+        "see `millpond queues` (a queue that an application declares is there once that "
+        "application has used the store)"
+    )

@@ -26,6 +26,27 @@ def test_a_paused_queue_accepts_and_starts_nothing(bench: Bench):
     assert ids(keeper.claim(9)) == [before, after, later]
 
 
+def test_a_queue_that_a_task_names_can_be_paused_before_its_first_job(bench: Bench):
+    bench.store.put_tasks([TaskSettings("mail", queue="letters")]).result()
+    assert bench.store.pause("letters", True).result()
+    job = bench.job(queue="letters")
+    keeper = bench.keeper()
+    assert keeper.claim(9) == []
+    assert bench.store.pause("letters", False).result()
+    assert ids(keeper.claim(9)) == [job]
+
+
+def test_a_task_that_names_a_queue_leaves_its_settings_alone(bench: Bench):
+    bench.store.put_queue(QueueSettings("letters", running=1)).result()
+    bench.store.pause("letters", True).result()
+    bench.store.put_tasks([TaskSettings("mail", queue="letters")]).result()
+    job, _ = bench.put(*specs(2, queue="letters"))
+    keeper = bench.keeper()
+    assert keeper.claim(9) == []
+    bench.store.pause("letters", False).result()
+    assert ids(keeper.claim(9)) == [job]
+
+
 def test_what_runs_in_a_paused_queue_can_end(bench: Bench):
     keeper = bench.keeper()
     bench.put(*specs(3))

@@ -75,13 +75,17 @@ def _rerank(tx: Context, queue: int, settings: QueueSettings) -> None:
 
 
 def put_tasks(tx: Context, settings: Sequence[TaskSettings]) -> None:
-    """Write tasks' settings where they differ."""
+    """Write tasks' settings where they differ, and make the queues that they name.
+
+    A queue can then be paused before its first job.
+    """
     known = tx.names.task_ids
     if all(s.name in known and tx.names.settings[known[s.name]] == s.to_json() for s in settings):
         return
     for each in settings:
         row = {"id": tx.task(each.name), "settings": each.to_json(), "version": 0}
         tx.execute(SQL["put_task"], row)
+        tx.execute(SQL["add_queue"], {"name": each.queue})
     tx.renew_names()
 
 
@@ -92,6 +96,8 @@ def pause(tx: Context, queue: str, by: str | None, *, paused: bool) -> bool:
         return False
     event(tx, by, "pause" if paused else "resume", queue)
     names = tx.renew_names()
-    if not paused:
+    if paused:
+        tx.called.update(path for known in names.wake.values() for path, _, _ in known)
+    else:
         tx.woken.update(lane.task_id for lane in names.lanes.values() if lane.queue.name == queue)
     return True
