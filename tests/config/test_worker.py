@@ -52,12 +52,6 @@ def test_a_beat_above_a_third_of_a_lease_is_refused_with_both_numbers(
         check_beat(beat, lease, "task 'a': lease_ms")
 
 
-@pytest.mark.parametrize("beat", [1_000, 2_500])
-def test_a_worker_with_a_beat_of_half_its_lease_or_more_is_refused(beat: int) -> None:
-    with pytest.raises(BadConfig, match=rf"worker\.beat_ms is {beat} and worker\.lease_ms is 2000"):
-        WorkerConfig(beat_ms=beat, lease_ms=2_000)
-
-
 @given(leases)
 def test_a_beat_that_follows_the_leases_fits_every_lease(lease: int) -> None:
     check_beat(None, lease, "the lease")
@@ -139,7 +133,6 @@ def test_a_queue_served_twice_is_refused() -> None:
         ("recover_ms", 0),
         ("drain_ms", -1),
         ("busy_ms", -1),
-        ("lease_ms", 99),
         ("window_ms", -1),
         ("batch", 0),
     ],

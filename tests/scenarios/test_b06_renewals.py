@@ -141,8 +141,6 @@ async def long(*, ctx: Context = Context.injected) -> str:
         ({"beat": "1s"}, ("1000", "2000")),
         ({"beat": "5s"}, ("5000", "2000")),
         soak({"beat": "700ms"}, ("700", "2000")),
-        ({"beat": "1s", "lease": "1500ms"}, ("1000", "1500")),
-        soak({"lease": "50ms"}, ("50", "100")),
     ],
 )
 def test_b06_a_beat_too_slow_for_a_lease_is_refused_at_the_start_with_both_numbers(

@@ -49,6 +49,5 @@ class WorkerOptions(TypedDict, total=False):
     poll: float | str
     recover: float | str
     drain: float | str
-    lease: float | str
     window: float | str
     batch: int

@@ -119,7 +119,6 @@ _OPTIONS: dict[str, dict[str, _Option]] = {
             "poll": (_LENGTH, parse_duration),
             "recover": (_LENGTH, parse_duration),
             "drain": (_LENGTH, parse_duration),
-            "lease": (_LENGTH, parse_duration),
             "window": (_LENGTH, parse_duration),
             "batch": (int, _plain),
         }
@@ -302,9 +301,6 @@ EXAMPLE_TOML = """\
 # How often a worker shows that it lives, which renews its leases. By itself it beats every
 # 15 s, or four times in the shortest lease that it holds:
 #   beat = "15s"
-
-# A lease for all jobs of this worker instead of those of their tasks:
-#   lease = "60s"
 
 # How often to look for jobs that no wake-up announced, and for leases that have expired.
 #poll = "1s"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from millpond.config.checks import check_int, check_length, check_name
-from millpond.config.settings import DAY_MS, SHORTEST_LEASE_MS
+from millpond.config.settings import DAY_MS
 from millpond.errors import BadConfig, refuse_setting
 
 DEFAULT_CONCURRENCY = 4
@@ -79,8 +79,8 @@ class WorkerConfig:
 
     `concurrency` is how many jobs each runner runs at once, `processes` how many runners
     there are; 0 runs the jobs inside the keeper's process. `queues` empty serves all.
-    `beat_ms` None beats every 15 s, or four times in the shortest lease held. `lease_ms` and
-    `busy_ms` None leave it to the tasks and the store. `window_ms` is how much measured work
+    `beat_ms` None beats every 15 s, or four times in the shortest lease held.
+    `busy_ms` None leaves it to the store. `window_ms` is how much measured work
     the keeper holds beyond what runs, `batch` how many jobs one claim takes at most,
     `drain_ms` how long running jobs may go on after the worker was told to stop.
 
@@ -95,7 +95,6 @@ class WorkerConfig:
     recover_ms: int = 5_000
     drain_ms: int = 25_000
     busy_ms: int | None = None
-    lease_ms: int | None = None
     window_ms: int = 500
     batch: int = 256
     retention: Retention = field(default_factory=Retention)
@@ -110,15 +109,9 @@ class WorkerConfig:
         check_int("worker.batch", self.batch, 1, 10_000)
         if self.busy_ms is not None:
             check_length("worker.busy_ms", self.busy_ms)
-        self._check_leases()
-        self._check_queues()
-
-    def _check_leases(self) -> None:
         if self.beat_ms is not None:
             check_length("worker.beat_ms", self.beat_ms, 1)
-        if self.lease_ms is not None:
-            check_length("worker.lease_ms", self.lease_ms, SHORTEST_LEASE_MS)
-            check_beat(self.beat_ms, self.lease_ms, "worker.lease_ms")
+        self._check_queues()
 
     def _check_queues(self) -> None:
         places = [(serve.queue, serve.workload) for serve in self.queues]
