@@ -18,7 +18,7 @@ from millpond.config import StoreConfig
 from millpond.errors import StoreError
 from millpond.model import AttemptOutcome
 from millpond.store import open_store
-from millpond.store.sqlite.wake import AT_MOST
+from millpond.store.sqlite.wake import AT_MOST, BEAT
 
 OUT = AttemptOutcome
 
@@ -42,14 +42,17 @@ class Ear:
 
     def quiet(self) -> bool:
         """Take what is there; tell whether nothing was."""
+        return not self.told()
+
+    def told(self) -> set[bytes]:
+        """Take what is there and return the words."""
         self.socket.setblocking(False)
-        nothing = True
+        words = set()
         try:
             while True:
-                self.socket.recv(16)
-                nothing = False
+                words.add(self.socket.recv(16))
         except BlockingIOError:
-            return nothing
+            return words
         finally:
             self.socket.settimeout(10)
 
@@ -126,7 +129,7 @@ def test_whatever_makes_a_job_ready_is_heard(bench, ears, how):
         bench.store.recover(limit=5).result()
     elif how == "resume":
         bench.store.pause("default", True).result()
-        assert ear.quiet()
+        assert ear.told() == {BEAT}
         bench.store.pause("default", False).result()
     elif how == "limit":
         bench.store.set_gate("limit", "k", 2).result()
@@ -205,3 +208,19 @@ def test_it_can_be_nudged_by_hand_for_jobs_of_a_callers_transaction(bench, ears)
     assert ear.quiet()
     bench.store.wake(["mail", "unheard of"])
     assert ear.heard()
+
+
+def test_who_holds_a_job_is_told_of_its_cancel_and_nobody_else(bench, make, ears):
+    mine, yours = ears("mine"), ears("yours")
+    keeper = bench.keeper(wake=mine.path)
+    make().keeper(wake=yours.path)
+    bench.job()
+    first = keeper.one()
+    waiting = bench.job()
+    mine.told()
+    yours.told()
+    bench.store.cancel(waiting).result()
+    assert mine.quiet()
+    bench.store.cancel(first.token.job_id).result()
+    assert mine.told() == {BEAT}
+    assert yours.quiet()

@@ -236,7 +236,7 @@ class Millpond(Keeping):
         self._check_queues(specs)
         if tx is not None:
             return self._submit_in(specs, tx)
-        answers = self.ready().enqueue(specs).result()
+        answers = self.ready().enqueue(specs, waits=True).result()
         if self._runs_now:
             run_now(self, answers)
         return answers

@@ -44,6 +44,7 @@ class Beats:
         self._under_way: tuple[Ticket[BeatAnswer], int] | None = None
         self._committed = now
         self._doubted = False
+        self._hurried = False
         self._progress: dict[int, tuple[Token, bytes]] = {}
         self._progress_ticket: Ticket[None] | None = None
         self.generation = 0
@@ -55,13 +56,17 @@ class Beats:
         """Return when `turn` has something to do."""
         shortest = self._shared.holdings.shortest_lease_ms
         if self._under_way is None:
-            return self._timer.due(shortest)
+            return now if self._hurried else self._timer.due(shortest)
         watch = self._committed + leases.watch_ms(shortest)
         return watch if watch > now else now + AGAIN_MS
 
     def note_progress(self, held: Held, value: bytes) -> None:
         """Keep the latest progress of a job until it is written."""
         self._progress[held.number] = (held.claim.token, value)
+
+    def hurry(self) -> None:
+        """Beat at the next turn: somebody says that the answer brings news."""
+        self._hurried = True
 
     def turn(self, now: int, *, claiming: bool) -> None:
         """Take an answer, beat when it is due, and stop what may be lost without one.
@@ -71,7 +76,7 @@ class Beats:
         """
         self._collect(now)
         shortest = self._shared.holdings.shortest_lease_ms
-        if self._under_way is None and now >= self._timer.due(shortest):
+        if self._under_way is None and (self._hurried or now >= self._timer.due(shortest)):
             self._beat(now, shortest, claiming=claiming)
         if now - self._committed >= leases.watch_ms(shortest):
             self._stop_what_may_be_lost(now)
@@ -79,6 +84,7 @@ class Beats:
 
     def _beat(self, now: int, shortest: int | None, *, claiming: bool) -> None:
         fault.point("beat")
+        self._hurried = False
         shared = self._shared
         interval = self._timer.interval(shortest)
         known = (shared.holdings.newest or 0) if claiming else None

@@ -68,14 +68,13 @@ class WakeSocket:
         """Return the descriptor, for a selector."""
         return self._sock.fileno()
 
-    def hear(self) -> bool:
-        """Take all wake-ups that have come; tell whether there was one."""
-        heard = False
+    def hear(self) -> bytes:
+        """Take all wake-ups that have come and return their words: claim, or beat."""
+        heard = set()
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._sock.recv(64)
-                heard = True
-        return heard
+                heard.add(self._sock.recv(64))
+        return b"".join(heard)
 
     def close(self) -> None:
         """Stop listening and remove the path."""

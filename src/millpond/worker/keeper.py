@@ -235,7 +235,10 @@ class Serving:
         self._turn()
         while not self._over():
             keeper.listen(self._timeout())
-            if self._told or (self._wake is not None and self._wake.hear()):
+            heard = b"" if self._wake is None else self._wake.hear()
+            if b"?" in heard:
+                self._beats.hurry()
+            if self._told or b"!" in heard:
                 self._told = False
                 self._woken()
             self._turn()

@@ -58,6 +58,7 @@ def cancel(tx: Context, job_id: JobId, by: str | None, note: str | None) -> Stat
     if place.claim is not None:
         key = {"id": job_id, "claim": place.claim, "now": tx.now, "who": by}
         tx.execute(SQL["ask_cancel"], key)
+        tx.called.update(path for (path,) in tx.execute(SQL["wake_of_holder"], {"id": job_id}))
         found = State.RUNNING
     else:
         found = take_out(tx, place, State.CANCELLED, "cancelled")

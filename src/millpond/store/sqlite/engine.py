@@ -289,6 +289,8 @@ class SqliteStore(DutyPart, ReviewPart, RetentionPart, CopiesPart, Session):
             for listener in list(self._listeners):
                 listener()
             self._waker.nudge(context.names, context.woken)
+        if context.called:
+            self._waker.call(context.called)
 
     def gap(self, conn: Any, transactions: int, *, idle: bool) -> None:
         """Checkpoint when it is due."""

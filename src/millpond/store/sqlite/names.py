@@ -136,8 +136,8 @@ class Context:
     """One write transaction: its cursor, its one reading of the clocks, its names."""
 
     __slots__ = (
-        "cacheable", "closed_to", "domain", "execute", "executemany", "mono", "names", "now",
-        "roll", "woken",
+        "cacheable", "called", "closed_to", "domain", "execute", "executemany", "mono", "names",
+        "now", "roll", "woken",
     )  # fmt: skip
 
     def __init__(
@@ -157,6 +157,9 @@ class Context:
         self.domain = domain
         self.roll = roll
         self.woken: set[int] = set()
+        """Tasks whose keepers are told to claim, once this is committed."""
+        self.called: set[str] = set()
+        """Sockets of keepers that are told to beat, and so hear of a cancel or a pause."""
         self.closed_to: str | None = None
         generation = self.generation()
         fits = names is not None and names.generation == generation

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 
 from millpond.store.sqlite.names import Names
 
+CLAIM = b"!"
+BEAT = b"?"
+
 AT_MOST = 8
 """Keepers told of one commit; more would only meet at the write lock."""
 
@@ -32,14 +35,19 @@ class Waker:
                 for task, known in names.wake.items():
                     names.wake[task] = [entry for entry in known if entry[0] != path]
 
-    def _send(self, path: str) -> bool:
+    def call(self, paths: Iterable[str]) -> None:
+        """Tell keepers that a beat would bring them news; one that is gone learns nothing."""
+        for path in paths:
+            self._send(path, BEAT)
+
+    def _send(self, path: str, word: bytes = CLAIM) -> bool:
         if not hasattr(socket, "AF_UNIX"):
             return False
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._socket.setblocking(False)
         try:
-            self._socket.sendto(b"!", path)
+            self._socket.sendto(word, path)
         except BlockingIOError:
             return True  # its buffer is full: it has been nudged already
         except OSError:

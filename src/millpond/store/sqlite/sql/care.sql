@@ -12,6 +12,10 @@ SELECT j.id, coalesce(a.lane, j.lane), coalesce(a.rank, j.rank), coalesce(a.due,
 SELECT 1 FROM millpond_blocked
  WHERE kind = :kind AND ref = :ref AND lane = :lane AND rank = :rank AND id = :id;
 
+-- name: wake_of_holder
+SELECT w.wake FROM millpond_running r JOIN millpond_worker w ON w.id = r.worker
+ WHERE r.id = :id AND w.wake IS NOT NULL;
+
 -- name: ask_cancel
 UPDATE millpond_running SET cancel_at = coalesce(cancel_at, :now), cancel_by = coalesce(cancel_by, :who)
  WHERE id = :id AND claim = :claim;
