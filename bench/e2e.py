@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from bench import raw, workers
@@ -26,12 +27,18 @@ def run(folder: Path, sizes: Sizes) -> Iterator[Figure]:
         ("e2e.threads", TASK, _worker, at_least(0.5)),
         ("e2e.async", "anoop", _worker, at_least(0.4)),
     ):
-        found = _rates(folder, sizes, task, loop)
+        found = _rates(folder, sizes, task, loop, _raw_loop)
         yield compared(name, found, need, "the raw loop")
+    found = _rates(folder, sizes, TASK, partial(_worker, processes=2), _worker)
+    yield compared("e2e.two_processes", found, at_least(1.0), "one runner with as many slots each")
+    found = _rates(folder, sizes, TASK, partial(_worker, app="solo"), _worker)
+    yield compared("e2e.one_slot_runners", found, at_least(0.2), "threads")
 
 
-def _rates(folder: Path, sizes: Sizes, task: str, loop: Loop) -> list[tuple[float, float]]:
-    """Return jobs a second, by the loop and by the bare statements, round by round."""
+def _rates(
+    folder: Path, sizes: Sizes, task: str, loop: Loop, against: Loop
+) -> list[tuple[float, float]]:
+    """Return jobs a second, by the one loop and by the other, round by round."""
     jobs = sizes.e2e_jobs
     source, target = folder / "source.db", folder / "copy.db"
     try:
@@ -39,7 +46,7 @@ def _rates(folder: Path, sizes: Sizes, task: str, loop: Loop) -> list[tuple[floa
         return pairs(
             sizes.rounds,
             lambda: jobs / loop(copied(source, target), jobs),
-            lambda: jobs / _raw_loop(copied(source, target), jobs),
+            lambda: jobs / against(copied(source, target), jobs),
         )
     finally:
         remove(source)
@@ -84,12 +91,12 @@ def _store_loop(path: Path, jobs: int) -> float:
     return taken
 
 
-def _worker(path: Path, jobs: int) -> float:
+def _worker(path: Path, jobs: int, *, processes: int = 1, app: str = "app") -> float:
     """Let a worker process drain the store; the time from the first claim to the last end.
 
     Start and end of the processes are not work: the moments are those in the history.
     """
-    workers.finish(workers.start(path, drain=True), LIMIT_S)
+    workers.finish(workers.start(path, drain=True, processes=processes, app=app), LIMIT_S)
     with bare(path) as conn:
         _check_final(conn, jobs)
         (first,) = conn.execute("SELECT min(claimed_at) FROM millpond_attempt").fetchone()

@@ -16,10 +16,20 @@ BATCH = 256
 END_S = 60.0
 
 
-def start(url: Path, *, drain: bool = False, concurrency: int = 4) -> subprocess.Popen[str]:
+def start(
+    url: Path, *, drain: bool = False, concurrency: int = 4, processes: int = 1, app: str = "app"
+) -> subprocess.Popen[str]:
     """Start a worker on the store; with `drain` it ends when nothing is ready any more."""
     return subprocess.Popen(
-        [sys.executable, "-m", "bench.workers", str(int(drain)), str(concurrency)],
+        [
+            sys.executable,
+            "-m",
+            "bench.workers",
+            str(int(drain)),
+            str(concurrency),
+            str(processes),
+            app,
+        ],
         cwd=ROOT,
         env={**os.environ, "MILLPOND_URL": str(url)},
         stdin=subprocess.DEVNULL,
@@ -63,5 +73,5 @@ def processes(worker: subprocess.Popen[str]) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    config = WorkerConfig(concurrency=int(sys.argv[2]), batch=BATCH)
-    sys.exit(run_worker("bench.app:pond", config, drain=sys.argv[1] == "1"))
+    config = WorkerConfig(concurrency=int(sys.argv[2]), processes=int(sys.argv[3]), batch=BATCH)
+    sys.exit(run_worker(f"bench.{sys.argv[4]}:pond", config, drain=sys.argv[1] == "1"))
