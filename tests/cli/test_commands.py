@@ -34,7 +34,7 @@ READING = [
 def test_a_command_that_reads_makes_no_store(run, folder, command):
     result = run(*command)
     assert result.exit_code == Code.FAILED
-    assert "there is no store at ./millpond.db" in result.stderr
+    assert f"there is no store at {folder}/millpond.db" in result.stderr
     assert "millpond init" in result.stderr
     assert not (folder / "millpond.db").exists()
 

@@ -92,7 +92,7 @@ def test_a_worker_stops_in_order_on_sigterm(run, start, folder, pond):
 @pytest.mark.parametrize(
     ("app", "said"),
     [
-        ("nothere:pond", "ModuleNotFoundError"),
+        ("nothere:pond", "no module 'nothere'"),
         ("broken:pond", "ZeroDivisionError"),
         ("app:nothing", "has no 'nothing'"),
         ("app", "module:attribute"),

@@ -15,7 +15,7 @@ import click
 from millpond.cli.options import NAME, Place, at_store, json_option, option
 from millpond.cli.produce import Producer, loads, parse_moment
 from millpond.cli.screen import print_json, say
-from millpond.cli.words import plural
+from millpond.cli.words import plural, spoken
 
 if TYPE_CHECKING:
     from millpond.model import JobSpec
@@ -28,6 +28,9 @@ _OPTIONS = (
     *("key", "key_ttl", "coalesce", "coalesce_mode", "operation_id"),
     *("serial_key", "limit_key", "limit", "meta"),
 )
+
+
+_IN_JSON = {name: f'"{name}"' for name in _OPTIONS}
 
 
 class BadLine(click.ClickException):
@@ -129,10 +132,10 @@ def _spec(producer: Producer, number: int, line: bytes, task: str | None) -> Job
             raise BadLine(f'line {number:,}: it names no task: add "task", or use --task')
         payload = fields.pop("payload", {})
         if isinstance(fields.get("at"), str):
-            fields["at"] = parse_moment(fields["at"])
+            fields["at"] = parse_moment(fields["at"], "at")
         return producer.spec(name, payload, fields)
     except (BadConfig, BadPayload, UnknownTask) as error:
-        raise type(error)(f"line {number:,}: {error}") from error
+        raise type(error)(f"line {number:,}: {spoken(str(error), _IN_JSON)}") from error
     except click.UsageError as error:
         raise BadLine(f"line {number:,}: {error.message}") from error
 

@@ -40,8 +40,8 @@ def explain(at: Place, /, *, job_id: int, as_json: bool) -> None:
 
 
 def _scene(at: Place, job_id: int) -> Scene:
+    from millpond.app.operations import not_found
     from millpond.cli.reasons import Scene
-    from millpond.errors import JobNotFound
     from millpond.model import JobId
     from millpond.store.upkeep import queue_states
 
@@ -51,7 +51,7 @@ def _scene(at: Place, job_id: int) -> Scene:
         known = pond.look(job_id, payload=False)
         row = None if known is None else pond.store.get(JobId(job_id), payload=False)
         if row is None:
-            raise JobNotFound(f"there is no job {job_id}: it never existed, or was pruned")
+            raise not_found(job_id)
         return Scene(row, pond.store.status(), queues, _holders(pond.store, row))
 
 

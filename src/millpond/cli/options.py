@@ -87,23 +87,30 @@ class Place:
 
     def checked(self) -> StoreConfig:
         """Return how to open the store, having seen that it is there."""
-        from millpond.config import shown_url
         from millpond.store.upkeep import NoStore, schema_of
 
         config = self.config()
         schema = schema_of(config)
-        shown = shown_url(config.url)
+        # A store is often missed by its folder, which a relative path does not show.
+        shown = os.path.abspath(config.address.path)  # noqa: PTH100  no links followed
         if schema is None:
-            raise NoStore(
-                f"there is no store at {shown}: name another with --url or MILLPOND_URL, or make "
-                "this one with `millpond init`"
-            )
+            raise NoStore(f"there is no store at {shown}: {self._instead('makes this one')}")
         if schema.number == 0:
             raise NoStore(
-                f"{shown} is there and holds no tables of millpond: name another with --url or "
-                "MILLPOND_URL, or let `millpond init` add them"
+                f"{shown} is there and holds no tables of millpond: {self._instead('adds them')}"
             )
         return config
+
+    def _instead(self, init: str) -> str:
+        if self.url is None and self.app is not None:
+            return (
+                f"that is where {self.app} has it; it is made when the application first uses it "
+                "(is this the folder that it is started in?)"
+            )
+        return (
+            "name the application that uses it with --app MODULE:POND, or another store with "
+            f"--url or MILLPOND_URL; `millpond init` {init}"
+        )
 
 
 def application(name: str) -> Millpond:
@@ -114,6 +121,7 @@ def application(name: str) -> Millpond:
     """
     from millpond.app import Millpond
     from millpond.errors import BadConfig, MillpondError
+    from millpond.worker import importing
     from millpond.worker.host import load_host
 
     try:
@@ -121,10 +129,8 @@ def application(name: str) -> Millpond:
     except MillpondError:
         raise
     except Exception as error:
-        import traceback
-
-        traceback.print_exc()
-        raise click.ClickException(f"cannot load {name!r}: {type(error).__name__}") from error
+        importing.show(error)
+        raise click.ClickException(importing.told(name, error)) from error
     if not isinstance(host, Millpond):
         raise BadConfig(f"{name!r} is a {type(host).__name__}: name a Millpond object")
     return host

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +12,7 @@ import click
 
 from millpond.cli.options import NAME, Place, application, at_store, option, typed
 from millpond.cli.screen import print_json
-from millpond.cli.words import clean
+from millpond.cli.words import clean, spoken
 
 if TYPE_CHECKING:
     from millpond.app import Millpond
@@ -66,10 +67,23 @@ def enqueue(
     """
     given = {name: value for name, value in _options(options).items() if value is not None}
     producer = Producer(at)
-    with producer:
+    with producer, _in_options():
         arguments = producer.arguments(task, pairs, payload)
         answer = producer.store(task, arguments, given)
     _print(answer, shown)
+
+
+@contextmanager
+def _in_options() -> Iterator[None]:
+    """Let errors name options of this command instead of arguments of Python."""
+    from millpond.errors import BadConfig, UnknownTask
+
+    options = [name for param in click.get_current_context().command.params for name in param.opts]
+    names = {name.lstrip("-").replace("-", "_"): name for name in options if name[:2] == "--"}
+    try:
+        yield
+    except (BadConfig, UnknownTask) as error:
+        raise type(error)(spoken(str(error), names)) from error
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,19 +92,25 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
 
     read = dict(options)
     due, meta = read.pop("due"), read.pop("meta")
-    read["at"] = None if due is None else parse_moment(due)
+    read["at"] = None if due is None else parse_moment(due, "--at")
     read["meta"] = None if meta is None else loads(parse_json(meta, task="--meta"))
     return read
 
 
-def parse_moment(text: str) -> datetime:
-    """Return an aware or naive datetime from RFC 3339 text; whether it will do, others decide."""
+def parse_moment(text: str, where: str) -> datetime:
+    """Return an aware datetime from RFC 3339 text; `where` it stands is told when it is none."""
+    shown = clean(text, 60)
     try:
-        return datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
-        shown = clean(text, 60)
-        msg = f"--at {shown!r} is no time: write it as 2030-01-31T08:00:00Z"
+        msg = f"{where} {shown!r} is no time: write it as 2030-01-31T08:00:00Z"
         raise click.UsageError(msg) from error
+    if moment.utcoffset() is None:
+        raise click.UsageError(
+            f"{where} {shown!r} has no time zone, so it could be any of 24 hours: write "
+            f"{moment.isoformat()}Z, or an offset such as +05:30 in place of the Z"
+        )
+    return moment
 
 
 def loads(data: bytes) -> Any:
@@ -110,6 +130,8 @@ class Producer:
         elsewhere = at.url is not None and typed(click.get_current_context(), "url")
         self.pond: Millpond = _opened(at) if app is None or elsewhere else app
         self.declared: Millpond = app or self.pond
+        self._app = at.app
+        self._warned: set[str] = set()
         self._stored: dict[str, JobSpec] | None = None
 
     def __enter__(self) -> Self:
@@ -169,8 +191,21 @@ class Producer:
                 name: template_of(settings) for name, settings in self.pond.ready().tasks().items()
             }
         if task not in self._stored and options.get("queue") is not None:
-            return template_of(TaskSettings(task))
+            self._stored[task] = template_of(TaskSettings(task))
+        elif task in self._stored and self._app is not None and task not in self._warned:
+            self._warned.add(task)
+            self._warn(task)
         return self._stored.get(task)
+
+    def _warn(self, task: str) -> None:
+        from millpond.app.declared import closest
+
+        click.echo(
+            f"warning: {self._app} has no task {task!r}, so its arguments are not checked and the "
+            "job waits for a worker of another application that has it: "
+            f"{closest(task, self.declared.registry)}",
+            err=True,
+        )
 
     def _parsed(self, task: str, text: str | bytes) -> Any:
         from millpond.codec import parse_json

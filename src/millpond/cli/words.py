@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 _MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
 _SECOND = 1_000
 _TENTHS_BELOW = 10_000
 """Milliseconds; below them a length shows a tenth of a second."""
+
+_ARGUMENT = re.compile(r"(?<![\w-])([a-z_]+)=(?![\w'\"<])")
+"""An argument of Python that a message names without a value."""
 
 PREVIEW = 4_096
 """Characters of a payload or result that are shown."""
@@ -36,6 +41,11 @@ def width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
+
+
+def spoken(message: str, names: Mapping[str, str]) -> str:
+    """Return a message about `name=` arguments in the words of who typed them otherwise."""
+    return _ARGUMENT.sub(lambda found: names.get(found[1], found[0]), message)
 
 
 def plural(count: int, noun: str) -> str:

@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Sequence
 from types import FrameType
 
@@ -24,6 +23,7 @@ from millpond.clock import SystemClock
 from millpond.errors import BadConfig
 from millpond.log import configure
 from millpond.outlet import Outlet
+from millpond.worker import importing
 from millpond.worker.frames import Broken, Quit
 from millpond.worker.host import load_host
 from millpond.worker.link import RunnerPipe
@@ -83,8 +83,8 @@ def serve(app: str, pipe: RunnerPipe) -> int:
         hello = runner.hello()
     except BaseException as error:  # noqa: BLE001  an import may raise anything, SystemExit too
         if not isinstance(error, BadConfig):
-            traceback.print_exc()
-        pipe.answer(Broken(f"cannot load {app!r}: {type(error).__name__}: {error}"))
+            importing.show(error)
+        pipe.answer(Broken(importing.told(app, error)))
         pipe.finish(_FINISH_S)
         return 1
     pipe.answer(hello)

@@ -17,6 +17,7 @@ from millpond.context import Context
 from millpond.errors import BadConfig
 from millpond.policy.retry import Verdict
 from millpond.store.protocol import Store
+from millpond.worker.importing import missing, parts_of
 
 
 class HostTask(Protocol):
@@ -96,21 +97,19 @@ _HOST = ("registry", "declarations", "store", "close")
 def load_host(app: str) -> Host:
     """Import `module:attribute` and return the object, with the working directory importable.
 
-    Raises BadConfig for a name that is not of that form or not an application; whatever the
-    import raises passes through, as its traceback tells most.
+    Raises BadConfig for a name that is not of that form, a module that is not there and what
+    is no application; whatever else the import raises passes through, as its traceback tells
+    most.
     """
-    module_name, colon, attribute = app.partition(":")
-    if not (module_name and colon and attribute):
-        raise BadConfig(
-            f"{app!r} names no application: write module:attribute, for example app:pond"
-        )
+    module_name, attribute = parts_of(app)
     if os.getcwd() not in sys.path:  # noqa: PTH109  sys.path holds strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
-    found: Any = importlib.import_module(module_name)
+    found: Any = _imported(app, module_name)
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise BadConfig(
                 f"{app!r}: {module_name} has no {attribute!r}; name its Millpond object"
+                f"{_ponds(found)}"
             )
         found = getattr(found, name)
     # Asked of the class: to ask the object for its store would open it.
@@ -118,3 +117,23 @@ def load_host(app: str) -> Host:
         raise BadConfig(f"{app!r} is a {type(found).__name__}; name a Millpond object")
     host: Host = found
     return host
+
+
+def _imported(app: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        unfound = missing(app, module, error)
+        if unfound is None:
+            raise
+        raise unfound from error
+
+
+def _ponds(module: Any) -> str:
+    """Return a hint at what in a module is an application."""
+    names = [
+        name
+        for name, value in list(vars(module).items())
+        if all(hasattr(type(value), known) for known in _HOST)
+    ]
+    return f": {', '.join(names[:3])}" if names else ""

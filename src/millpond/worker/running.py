@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from subprocess import Popen
 
 from millpond.config import LogConfig, WorkerConfig
 from millpond.errors import BadConfig
 from millpond.log import configure
 from millpond.outlet import Outlet, last_word
+from millpond.worker import importing
 from millpond.worker.bell import Bell
 from millpond.worker.embedded import EmbeddedWorker
 from millpond.worker.forms import ProcessForm, ProcessHandle
@@ -89,11 +89,10 @@ def _work(
 def _load(app: str) -> Host:
     try:
         return load_host(app)
-    except BadConfig:
-        raise
     except Exception as error:
-        traceback.print_exc()
-        raise WorkerFailed(f"cannot load {app!r}: {type(error).__name__}: {error}") from error
+        if not isinstance(error, BadConfig):
+            importing.show(error)
+        raise WorkerFailed(importing.told(app, error)) from error
 
 
 def _processes(keeper: Keeper) -> list[Popen[bytes]]:
