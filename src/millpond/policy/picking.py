@@ -60,6 +60,9 @@ class Lane(msgspec.Struct, eq=False):
 
     def use(self, many: int = 1) -> None:
         """Take places of every meter, and seats, the most specific with room first."""
+        if len(self.seats) == 1 and not self.meters:
+            self.seats[0].room -= many
+            return
         for meter in self.meters:
             meter.room -= many
         for seat in self.seats:
@@ -105,10 +108,12 @@ class Picker:
 
     def run(self) -> list[Lane]:
         """Pick until done (an empty list) or until the lanes returned must be fed."""
-        while self._phases and self.missing > 0:
-            phase = self._phases[0]
+        # Read once a row of every claim: attributes, not properties.
+        phases, picked = self._phases, self.picked
+        while phases and len(picked) < self._limit:
+            phase = phases[0]
             if not phase:
-                self._phases.popleft()
+                phases.popleft()
                 continue
             hungry = self._serve(phase)
             if hungry is not None:
@@ -132,12 +137,14 @@ class Picker:
 
     def _take(self, heap: Heap, lane: Lane, room: int, phase: deque[Heap]) -> None:
         """Take the lane's next row; alone in its phase, all rows up to the next lane's head."""
-        most = min(self.missing, room) if len(phase) == 1 else 1
+        alone = len(phase) == 1
+        most = min(self._limit - len(self.picked), room) if alone else 1
         if len(heap) == 1 and self._may_run is None:
             taken = self._take_all(lane, most)
         else:
             taken = self._take_before(_rival(heap), lane, most)
-        lane.use(taken)
+        if taken:
+            lane.use(taken)
         if lane.rows:
             rank, ident = lane.rows[0][:2]
             heapreplace(heap, (rank, ident, lane.id))
@@ -145,7 +152,7 @@ class Picker:
             heappop(heap)
         else:
             self._unknown_head(heap, lane)
-        if taken:
+        if taken and not alone:
             phase.rotate(-1)
 
     def _take_all(self, lane: Lane, most: int) -> int:
@@ -198,8 +205,9 @@ class Picker:
 
 def _rival(heap: Heap) -> Place | None:
     """Return the place that is next after the first."""
-    others = heap[1:3]
-    return min(others) if others else None
+    if len(heap) < 3:  # noqa: PLR2004  both children of the first are there
+        return heap[1] if len(heap) > 1 else None
+    return min(heap[1], heap[2])
 
 
 def _around(heaps: dict[int, Heap], turn: int) -> deque[Heap]:
