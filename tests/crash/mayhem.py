@@ -37,6 +37,8 @@ PRODUCERS_FAULTS = [f"{point}:{how}" for point in ("before-commit", "after-commi
 LEASE = "700ms"
 
 APP = """
+import socket
+
 pond.queue("mail", workloads={"critical": {}})
 AGAIN = dict(lease=LEASE, max_attempts=30, retry=Backoff(base=0.05))
 
@@ -74,6 +76,27 @@ async def snoozes(*, ctx: Context = Context.injected) -> int:
         await ctx.aremember("seen")
         raise Snooze(0.05)
     return ctx.job_id
+
+OWN = dict(AGAIN, isolation="process")
+
+@pond.task(**OWN)
+def own(*, ctx: Context = Context.injected) -> int:
+    ran(ctx)
+    return ctx.job_id
+
+@pond.task(queue="mail", **OWN)
+async def aown(*, ctx: Context = Context.injected) -> int:
+    ran(ctx)
+    await asyncio.sleep(0.1)
+    return ctx.job_id
+
+@pond.task(**dict(OWN, timeout=0.3))
+def hangs(*, ctx: Context = Context.injected) -> int:
+    ran(ctx)
+    if ctx.attempt % 2:
+        ours, theirs = socket.socketpair()
+        ours.recv(1)
+    return ctx.job_id
 """.replace("LEASE", repr(LEASE))
 
 PRODUCER = """
@@ -82,7 +105,7 @@ import app
 
 roll = random.Random(int(sys.argv[1]))
 log = open(f"accepted-{sys.argv[1]}", "a", buffering=1)
-tasks = [app.quick, app.aquick, app.slow, app.flaky, app.snoozes]
+tasks = [app.quick, app.aquick, app.slow, app.flaky, app.snoozes] + 2 * [app.own, app.aown]
 while True:
     task = roll.choice(tasks)
     kind = roll.randrange(6)
@@ -99,6 +122,8 @@ while True:
         log.write(f"key {key} {refs[0].id}\\n")
     elif kind == 3:
         refs = [task.using(serial_key=f"lane-{roll.randrange(3)}").enqueue()]
+    elif kind == 4 and roll.random() < 0.2:
+        refs = [app.hangs.enqueue()]
     else:
         refs = [task.enqueue()]
     log.write("".join(f"accepted {ref.id}\\n" for ref in refs))
@@ -212,7 +237,7 @@ class Mayhem:
 
     def _strike(self) -> None:
         victim = self._roll.choice([*self._workers, *self._workers, *self._producers])
-        way = self._roll.choice(("keeper", "all", "runner", "pause", "stop"))
+        way = self._roll.choice(("keeper", "all", "runner", "pause", "stand", "stop"))
         runners = victim.runners()
         self._struck.add(victim.pid)
         if victim in self._producers or way == "all":
@@ -223,6 +248,9 @@ class Mayhem:
             with suppress(ProcessLookupError):
                 os.kill(self._roll.choice(runners), signal.SIGKILL)
                 self._runners_struck[victim.pid] += 1
+        elif way == "stand" and runners:
+            with suppress(ProcessLookupError):
+                os.kill(self._roll.choice(runners), signal.SIGSTOP)
         elif way == "pause" and victim.process.poll() is None:
             victim.send(signal.SIGSTOP)
         elif way == "stop" and victim.process.poll() is None:

@@ -34,15 +34,15 @@ def test_workers_that_die_at_every_step_lose_nothing(tmp_path: Path, part: int) 
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3_600)
-def test_fifty_rounds_of_deaths(tmp_path_factory: pytest.TempPathFactory) -> None:
-    total, roll = Figures(), random.Random(50)
+@pytest.mark.timeout(14_400)
+def test_two_hundred_rounds_of_deaths(tmp_path_factory: pytest.TempPathFactory) -> None:
+    total, roll = Figures(), random.Random(200)
     deck: list[str] = []
-    for number in range(50):
+    for number in range(200):
         if len(deck) < 8:
             deck += roll.sample(FAULTS, len(FAULTS))
         dealt, deck = deck[:8], deck[8:]
         folder = tmp_path_factory.mktemp(f"mayhem{number}-") / "round"
         total.add(one_round(folder, 100 + number, dealt, 8))
-    sys.stdout.write(f"\n50 rounds: {total}\nnever met: {set(FAULTS) - set(total.fired)}\n")
+    sys.stdout.write(f"\n200 rounds: {total}\nnever met: {set(FAULTS) - set(total.fired)}\n")
     assert set(total.armed) == set(FAULTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -55,7 +54,7 @@ class Member:
     """One runner, what it was fed, and how much of each group's slots that fills."""
 
     __slots__ = (
-        "alone", "code", "doom", "dropping", "fed", "fed_at", "greeted", "guest", "handle",
+        "alone", "code", "doom", "dropping", "fed", "front", "greeted", "guest", "handle",
         "heard_at", "index", "killed", "loads", "said", "sizes", "solo", "stand", "started_at",
         "worked",
     )  # fmt: skip
@@ -83,7 +82,8 @@ class Member:
         """The group whose one slot this runner is; it may be killed for what runs there."""
         self.doom: Why | None = None
         """Why this keeper has killed it, when that was for the job in it."""
-        self.fed_at = now
+        self.front: tuple[int, float] | None = None
+        """The job that runs in a one-slot runner, or starts next, and since when at the latest."""
         self.greeted = False
         self.worked = False
         self.dropping = False
@@ -215,5 +215,3 @@ class Crew:
         member.fed[held.number] = held
         member.loads[held.group] += 1
         member.alone = held.alone
-        if member.solo is not None:
-            member.fed_at = time.monotonic()

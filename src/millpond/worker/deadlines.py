@@ -8,11 +8,15 @@ from millpond.context import Why
 from millpond.worker import journal
 from millpond.worker.crew import Member
 from millpond.worker.holdings import Held
+from millpond.worker.marks import Stage
 from millpond.worker.shared import Shared
 
 GRACE_S = 0.5
 """What a handler has for its `finally` blocks after a timeout or a cancel, before it is killed.
 A lost lease gives none: the job may run elsewhere at this moment."""
+
+AGAIN_S = 0.05
+"""When a job is looked at again that has not begun, or whose end is about to be heard."""
 
 
 class Deadlines:
@@ -21,44 +25,55 @@ class Deadlines:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._told: dict[int, float] = {}
+        self._again: dict[int, float] = {}
 
     def turn(self) -> None:
         """Kill what is due; what ends is settled when the process is gone."""
         if not self._shared.holdings.solo:
             return
         now = time.monotonic()
-        for member in self._solo():
-            held = next(iter(member.fed.values()))
+        for member in self._busy():
+            held = _front(member, now)
             moment, why = self._end_of(member, held, now)
-            if moment is not None and moment <= now:
+            if moment is None or moment > now:
+                continue
+            if self._shared.marks.look(held.mark).stage is Stage.STARTED:
                 member.doom = why
                 journal.killing(held, why)
                 member.handle.kill()
-        self._told = {
-            number: since
-            for number, since in self._told.items()
-            if number in self._shared.holdings.all
-        }
+            else:
+                member.front = (held.number, now)
+                self._again[held.number] = now + AGAIN_S
+        for moments in (self._told, self._again):
+            for number in [each for each in moments if each not in self._shared.holdings.all]:
+                del moments[number]
 
     def timeout(self) -> float | None:
         """Return in how many seconds one is due."""
         now = time.monotonic()
-        ends = [
-            self._end_of(member, next(iter(member.fed.values())), now)[0] for member in self._solo()
-        ]
+        ends = [self._end_of(member, _front(member, now), now)[0] for member in self._busy()]
         known = [moment - now for moment in ends if moment is not None]
         return max(min(known), 0) if known else None
 
-    def _solo(self) -> list[Member]:
+    def _busy(self) -> list[Member]:
         members = self._shared.crew.members.values()
         return [each for each in members if each.solo is not None and each.fed and not each.doom]
 
     def _end_of(self, member: Member, held: Held, now: float) -> tuple[float | None, Why]:
+        again = self._again.get(held.number, now)
         if held.gone:
-            return now, "lease_lost"
+            return again, "lease_lost"
         if held.cancelled:
-            return self._told.setdefault(held.number, now) + GRACE_S, "cancelled"
+            return max(self._told.setdefault(held.number, now) + GRACE_S, again), "cancelled"
         timeout_ms = held.claim.timeout_ms
-        if timeout_ms is None:
+        if timeout_ms is None or member.front is None:
             return None, "timeout"
-        return member.fed_at + timeout_ms / 1000 + GRACE_S, "timeout"
+        return member.front[1] + timeout_ms / 1000 + GRACE_S, "timeout"
+
+
+def _front(member: Member, now: float) -> Held:
+    """Return the job that a one-slot runner was fed first: it runs, or is the next to start."""
+    held = next(iter(member.fed.values()))
+    if member.front is None or member.front[0] != held.number:
+        member.front = (held.number, now)
+    return held

@@ -71,8 +71,8 @@ class Holdings:
         taken = [Held(claim, group) for claim in claims]
         if group in self.solo:
             for held in taken:
-                # Nothing else is in its runner anyway.
-                held.alone, held.careful = False, True
+                # Nothing else runs in its runner anyway.
+                held.alone = False
         numbers = [held.number for held in taken]
         self.all.update(zip(numbers, taken, strict=True))
         self.waiting[group].extend(taken)

@@ -106,10 +106,7 @@ class Shared:
         solo = [index for index, group in enumerate(self.groups) if group.solo]
         self.holdings = Holdings(len(self.groups), solo)
         length_us = self.config.window_ms * 1000
-        # A job that could take its process along is claimed only into a free place.
-        self.windows = [
-            Window(group.slots, 0 if group.solo else length_us) for group in self.groups
-        ]
+        self.windows = [Window(group.slots, length_us) for group in self.groups]
 
     @property
     def clock(self) -> Clock:

@@ -101,8 +101,11 @@ class Staff:
     def _start_solo(self, waiting: Sequence[int]) -> None:
         for group, slots in self._solo.items():
             mine = [each for each in self.members if each.solo == group]
-            free = sum(not each.fed for each in mine if each.stand is not Stand.ENDED)
-            for _ in range(min(waiting[group] - free, slots - len(mine))):
+            # Those that wait here and behind others, less the places that are free or coming.
+            missing = waiting[group] - sum(
+                each.spare(group) for each in mine if each.stand is not Stand.ENDED
+            )
+            for _ in range(min(missing, slots - len(mine))):
                 sizes = tuple(int(index == group) for index in range(len(waiting)))
                 self._start(self._next_guest, sizes, solo=group)
                 self._next_guest += 1
