@@ -91,6 +91,15 @@ def test_a_line_is_bounded_whatever_a_field_holds(value: object) -> None:
     assert len(json.dumps(redact([wide] * 50))) < 200_000
 
 
+def test_a_plain_sentence_is_shown_to_its_end_and_bounded_too() -> None:
+    def shown(text: str) -> str:
+        record = logging.makeLogRecord({"msg": text, "levelname": "WARNING", "name": "millpond"})
+        return str(as_json(record)["message"])
+
+    assert shown("x" * 1_900 + " do this.").endswith(" do this.")
+    assert shown("x" * 2_100) == "x" * 2_000 + "... (100 more characters)"
+
+
 @given(st.sampled_from(SECRET_NAMES), st.integers(0, 3))
 def test_what_a_secret_name_stands_for_is_hidden_at_any_depth(name: str, depth: int) -> None:
     value: Any = {name: SECRET, "user": "ann"}
@@ -148,7 +157,7 @@ class HostileDict(dict[str, int]):
         (b"12345", "<5 bytes>"),
         (2**70, "<an integer beyond 64 bits>"),
         (float("nan"), "nan"),
-        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02 00:00:00+00:00"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00.000Z"),
         (timedelta(seconds=5), "0:00:05"),
         (Decimal("1.50"), "1.50"),
         (UUID(int=5), "00000000-0000-0000-0000-000000000005"),

@@ -36,6 +36,9 @@ LEFT_OUT = "[left out]"
 TEXT_LIMIT = 500
 """Characters of one text in a field; the whole belongs into the job's history."""
 
+MESSAGE_LIMIT = 2_000
+"""Characters of a line in plain sentences: what to do about it stands at its end."""
+
 TRACEBACK_LIMIT = 8_000
 ITEM_LIMIT = 20
 DEPTH_LIMIT = 4
@@ -217,7 +220,7 @@ def _head(record: logging.LogRecord) -> dict[str, Any]:
     name = getattr(record, "millpond_event", None)
     if name is not None:
         return head | {"event": name}
-    return head | {"message": _text(_message(record))}
+    return head | {"message": _text(_message(record), MESSAGE_LIMIT)}
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -350,6 +353,9 @@ def _scalar(value: object) -> Any:
             return value if math.isfinite(value) else str(value)
         case bytes() | bytearray() | memoryview():
             return f"<{len(value)} bytes>"
+        case datetime() if value.utcoffset() is not None:
+            shown = value.astimezone(UTC).isoformat(timespec="milliseconds")
+            return shown.replace("+00:00", "Z")
         case date() | time() | timedelta() | Decimal() | UUID() | PurePath():
             return _text(str(value))
         case BaseException():
@@ -358,13 +364,13 @@ def _scalar(value: object) -> Any:
             return f"<{type(value).__name__}>"
 
 
-def _text(text: str) -> str:
-    if len(text) <= TEXT_LIMIT and text.isascii() and "://" not in text and "\x00" not in text:
+def _text(text: str, limit: int = TEXT_LIMIT) -> str:
+    if len(text) <= limit and text.isascii() and "://" not in text and "\x00" not in text:
         return text  # nearly every one, so the rest of the work is seldom done
     clean = _clean(text)
-    if len(clean) <= TEXT_LIMIT:
+    if len(clean) <= limit:
         return clean
-    return f"{clean[:TEXT_LIMIT]}... ({len(clean) - TEXT_LIMIT} more characters)"
+    return f"{clean[:limit]}... ({len(clean) - limit} more characters)"
 
 
 def _clean(text: str) -> str:

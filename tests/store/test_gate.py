@@ -20,6 +20,7 @@ from millpond.store.sqlite.gate import (
     Severity,
     check,
     enforce,
+    told_elsewhere,
     wal_reset_affects,
 )
 from millpond.store.sqlite.probes import Features, FileStatus, User
@@ -154,7 +155,7 @@ def test_b16_affected_versions_get_one_warning_and_a_refusal_only_when_strict(
     probes = replace(WELL, version=version)
     finding = only(check(FILE, probes))
     assert (finding.code, finding.severity) == ("wal-reset", Severity.WARNING)
-    for part in ("under the write lock", "foreign connections' own checkpoints", "3.51.3"):
+    for part in ("You may go on", "Only other programs", "wal_autocheckpoint=0", "3.51.3"):
         assert part in str(finding)
     assert bad(check(FILE, probes, strict=True)) == [("wal-reset", "refuse")]
 
@@ -365,6 +366,17 @@ def test_each_warning_is_logged_once_per_process_and_path(
     assert start("a.db", "wal-reset") == 0
     assert start("a.db", "wal-reset", "file-system") == 1
     assert start("b.db", "wal-reset") == 1
+
+
+def test_a_place_that_another_process_warns_of_is_not_warned_of_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told_elsewhere(tmp_path / "a.db")
+    for name in ("a.db", "b.db"):
+        enforce([Finding("wal-reset", Severity.WARNING, "Doubtful", str(tmp_path / name))])
+    assert [str(tmp_path / "b.db") in line for line in caplog.messages] == [True]
+    with pytest.raises(UnsafeStorage):
+        enforce([Finding("rights", Severity.REFUSE, "Not ours", str(tmp_path / "a.db"))])
 
 
 def test_good_news_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -368,6 +368,10 @@ def test_a_timeout_ends_the_attempt_and_not_the_runner(rig: MakeRig, asynchronou
     outcome = one.outcome()
     assert outcome.end is End.TIMED_OUT
     assert outcome.ran_us >= 60_000
+    assert outcome.trouble is not None
+    said = f"{outcome.trouble.type}: {outcome.trouble.message}"
+    assert (said == "TimeoutError: timed out after 0.06 s") is asynchronous
+    assert asynchronous or "ran longer than the 60 ms" in said
     one.feed(claim(2, "good"))
     assert one.outcomes(2)[1].end is End.COMPLETED
 
@@ -518,7 +522,13 @@ def test_a_blocked_loop_is_named_with_the_job_and_the_line(rig: MakeRig) -> None
     one.outcomes(1)
     message = said[0]
     assert "blocks (job 17)" in message
-    assert "release.wait" in message
+    # The application's own line comes first, before what it calls in a library.
+    first = message.partition("; by one of")[0]
+    assert first.partition(" at ")[2].startswith(f"{__file__}:")
+    assert "in test_a_blocked_loop" in first
+    assert "assert release.wait(WAIT_S)" in first
+    assert "(inside " in first
+    assert "threading.py:" in first
 
 
 def test_a_handler_that_stops_the_loop_ends_the_runner_with_a_message(rig: MakeRig) -> None:

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from millpond.store.protocol import Store
 
 
+def told_elsewhere(url: str) -> None:
+    """Log no warning about a store's place in this process: the one that started it does."""
+    from millpond.config import parse_url
+    from millpond.store.sqlite.gate import told_elsewhere
+
+    told_elsewhere(parse_url(url).path)
+
+
 def open_store(
     url: str,
     *,

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from millpond.clock import Clock
 from millpond.context import Context, Control, Why
 from millpond.errors import LeaseLost, MillpondError
@@ -76,7 +78,7 @@ class Running:
             self.control.why = "lease_lost"
         end = stopped_end(self.control.why, error)
         if end is not None:
-            return self._ended(clock, end, error=error)
+            return self._stopped(clock, end, error)
         verdict = self.task.verdict(error, clock.now())
         match verdict:
             case Complete():
@@ -89,6 +91,16 @@ class Running:
                 return self._ended(clock, End.FAIL, error=error, reason=reason)
             case _:
                 assert_never(verdict)
+
+    def _stopped(self, clock: Clock, end: End, error: BaseException) -> Outcome:
+        outcome = self._ended(clock, end, error=error)
+        timeout = self.claim.timeout_ms
+        trouble = outcome.trouble
+        # A cancelled coroutine says nothing of why; whoever reads the history wants to know.
+        if end is not End.TIMED_OUT or timeout is None or trouble is None or trouble.message:
+            return outcome
+        text = f"timed out after {timeout / 1000:g} s"
+        return replace(outcome, trouble=replace(trouble, type="TimeoutError", message=text))
 
     def _ended(
         self,

@@ -23,6 +23,7 @@ from millpond.clock import SystemClock
 from millpond.errors import BadConfig
 from millpond.log import configure
 from millpond.outlet import Outlet
+from millpond.store import told_elsewhere
 from millpond.worker import importing
 from millpond.worker.frames import Broken, Quit
 from millpond.worker.host import load_host
@@ -79,6 +80,7 @@ def serve(app: str, pipe: RunnerPipe) -> int:
 
     try:
         host = load_host(app)
+        told_elsewhere(host.declarations().url)
         runner = Runner(host, pipe.answer, SystemClock(), broke)
         hello = runner.hello()
     except BaseException as error:  # noqa: BLE001  an import may raise anything, SystemExit too

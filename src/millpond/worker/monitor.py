@@ -6,12 +6,12 @@ import logging
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable
 
 from millpond.clock import Clock
 from millpond.worker.attempt import Running
 from millpond.worker.loop import LoopThread
+from millpond.worker.standing import standing
 
 TICK_S = 0.25
 """While handlers run; idle it does not tick at all."""
@@ -133,11 +133,10 @@ class LoopPulse:
             if running.interrupt is not None
         )
         frame = sys._current_frames().get(self._loop.ident or 0)  # noqa: SLF001
-        stack = "".join(traceback.format_stack(frame, limit=5)) if frame else ""
         _log.warning(
-            "event loop blocked %.1f s by one of: %s; call blocking code in a plain handler or "
-            "with asyncio.to_thread. It stands at:\n%s",
+            "event loop blocked %.1f s at %s; by one of: %s. Call blocking code in a plain handler "
+            "or with asyncio.to_thread",
             blocked,
+            standing(frame),
             jobs or "no running job",
-            stack,
         )

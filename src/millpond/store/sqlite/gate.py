@@ -53,6 +53,7 @@ VOLATILE_FILESYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs", "rootfs"})
 
 _log = logging.getLogger("millpond.store")
 _warned: set[tuple[str, str]] = set()
+_told_elsewhere: set[str] = set()
 _warned_lock = threading.Lock()
 _WARNED_BOUND = 4096  # a process that opens more stores than this may hear a warning again
 
@@ -134,9 +135,17 @@ def enforce(findings: Iterable[Finding]) -> None:
             _log.warning("%s", finding)
 
 
+def told_elsewhere(path: str | os.PathLike[str]) -> None:
+    """Log no warning about a file in this process, as the one that started it logs them."""
+    with _warned_lock:
+        _told_elsewhere.add(os.path.realpath(path))
+
+
 def _first_time(finding: Finding) -> bool:
     key = (finding.code, finding.which)
     with _warned_lock:
+        if finding.which in _told_elsewhere:
+            return False
         if key in _warned:
             return False
         if len(_warned) >= _WARNED_BOUND:
@@ -202,15 +211,13 @@ def _wal_reset(where: str, probes: Probes, *, strict: bool) -> Finding:
     if not wal_reset_affects(version):
         return _ok("wal-reset", f"SQLite {version} is free of the WAL-reset bug", where)
     what = (
-        f"SQLite {version} has the WAL-reset bug: a commit that meets two checkpoints at one "
-        "moment can be lost or damage the file. millpond checkpoints under the write lock, which "
-        "excludes this race among its own processes; foreign connections' own checkpoints stay "
-        "exposed"
+        f"SQLite {version} has the WAL-reset bug, which can lose a commit or damage a file when "
+        "two checkpoints meet. You may go on: millpond's own never do. Only other programs that "
+        "write to this file are a risk"
     )
     cure = (
-        "Use SQLite 3.51.3 or newer (3.50.7 and 3.44.6 are mended too) in every process that "
-        f"opens this file: {_better_library(probes)} Until then set PRAGMA wal_autocheckpoint=0 "
-        "on connections that are not millpond's."
+        "Let them set PRAGMA wal_autocheckpoint=0, or use SQLite 3.51.3 or newer (or 3.50.7, "
+        f"3.44.6) in every process that opens it: {_better_library(probes)}"
     )
     severity = Severity.REFUSE if strict else Severity.WARNING
     return Finding("wal-reset", severity, what, where, cure)

@@ -38,6 +38,7 @@ from millpond.store.sqlite.connect import (
     translate,
     try_begin,
 )
+from millpond.store.sqlite.seldom import Seldom
 from millpond.store.sqlite.session import Rest, Session, Write
 from millpond.store.sqlite.tickets import Ticket
 
@@ -78,6 +79,7 @@ class Writer:
         self._ended = False
         self._since_gap = 0
         self._ticking = False
+        self._gap_told = Seldom(60.0, time.monotonic)
         self._company_until = 0.0
         self._turn = threading.RLock()
         self._alone: int | None = None
@@ -342,10 +344,16 @@ class Writer:
         fresh, self._since_gap = self._since_gap, 0
         try:
             self._session.gap(self._conn, fresh, idle=idle)
-        except Exception:
-            log.warning("%s: a checkpoint failed; the next gap tries again", self._session.path,
-                        exc_info=True)  # fmt: skip
+        except Exception as error:  # noqa: BLE001  whatever it was, writes go on
+            # As a rule a disk that is full, or fails: it will not pass in the next 3 ms.
+            if self._gap_told.now():
+                log.warning(
+                    "%s: a checkpoint failed (%s); it is tried again in every pause between "
+                    "writes, and told once a minute", self._session.path, error,
+                )  # fmt: skip
             self._undo_all()
+        else:
+            self._gap_told.over()
 
     def _next_batch(self) -> list[Write]:
         if len(self._waiting) == 1:
