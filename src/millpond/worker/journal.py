@@ -171,6 +171,19 @@ def started(worker: int, store: str, tasks: Sequence[str], queues: str, slots: i
     )  # fmt: skip
 
 
+def nobody_serves(tasks: dict[str, int], queues: dict[str, int]) -> None:
+    """Jobs wait for tasks that no live worker has, or in queues that none serves."""
+    notes = []
+    if tasks:
+        notes.append("no live worker has these tasks: start one whose application imports them")
+    if queues:
+        notes.append("no live worker serves these queues: start one for them")
+    event(
+        _log, _WARNING, "nobody_serves", tasks=tasks or None, queues=queues or None,
+        note="; ".join(notes),
+    )  # fmt: skip
+
+
 def stopping(signal: str | None, running: int) -> None:
     """The worker was told to stop."""
     event(_log, _INFO, "worker_stopping", signal=signal, held=running)

@@ -13,7 +13,7 @@ from enum import Enum, auto
 
 from millpond.config import WorkerConfig
 from millpond.model import Claim
-from millpond.worker import journal
+from millpond.worker import journal, unserved
 from millpond.worker.beats import Beats
 from millpond.worker.bell import Bell, WakeSocket
 from millpond.worker.crew import Crew
@@ -216,6 +216,8 @@ class Serving:
         self._generation = 0
         self._wake = opened.wake
         self._told = False
+        # Whoever drains inside an application, as eager tests do, has its answer in the counts.
+        self._by_hand = opened.owned
         self._deaf: Callable[[], None] = lambda: None
         if opened.wake is not None:
             keeper.also_hear(opened.wake)
@@ -232,6 +234,8 @@ class Serving:
         slots = sum(group.slots for group in shared.groups)
         queues = ",".join(map(str, shared.config.queues)) or "all"
         journal.started(shared.worker, shared.store.path, sorted(shared.tasks), queues, slots)
+        if keeper.until is not Until.IDLE:
+            unserved.tell(shared.store)
         self._turn()
         while not self._over():
             keeper.listen(self._timeout())
@@ -248,6 +252,8 @@ class Serving:
         holdings.tally.lost += left
         keeper.left_behind = self._stopping.gave_up
         report = DrainReport.of(holdings.tally)
+        if keeper.until is Until.IDLE and self._by_hand:
+            unserved.tell(shared.store)
         journal.stopped(report, self._beats.smallest_margin)
         return report
 

@@ -10,7 +10,7 @@ from millpond.config import LogConfig, WorkerConfig
 from millpond.errors import BadConfig
 from millpond.log import configure
 from millpond.outlet import Outlet, last_word
-from millpond.worker import importing
+from millpond.worker import importing, unserved
 from millpond.worker.bell import Bell
 from millpond.worker.embedded import EmbeddedWorker
 from millpond.worker.forms import ProcessForm, ProcessHandle
@@ -65,7 +65,11 @@ def _work(
     app: str, settings: WorkerConfig, until: Until, *, adopt: bool, log: LogConfig | None
 ) -> DrainReport:
     if settings.processes == 0:
-        return EmbeddedWorker(_load(app), settings).run(until)
+        host = _load(app)
+        report = EmbeddedWorker(host, settings).run(until)
+        if until is Until.IDLE:
+            unserved.tell(host.store)
+        return report
     bell = Bell()
     sys.setswitchinterval(SWITCH_S)
     with Signals(bell, children=True) as signals:
