@@ -97,7 +97,8 @@ def declares() -> None:
     Millpond("app.db", bussy=5)  # type: ignore[call-arg]
     pond.worker(concurrency="many")  # type: ignore[arg-type]
     pond.task(timeuot=5)  # type: ignore[call-overload]
-    pond.task(isolation="process")  # type: ignore[call-overload]
+    pond.task(isolation="process")
+    pond.task(isolation="fork")  # type: ignore[call-overload]
 
 
 def fits_together() -> None:
