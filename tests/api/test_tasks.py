@@ -154,10 +154,10 @@ def test_a_task_can_be_held_to_a_number_of_running_jobs(pond: Millpond) -> None:
         pond.task(running=0, name="other")(lambda: None)
 
 
-def test_process_isolation_is_refused_and_not_ignored(pond: Millpond) -> None:
-    with pytest.raises(BadConfig, match="not available yet"):
+def test_an_isolation_there_is_not_is_refused(pond: Millpond) -> None:
+    with pytest.raises(BadConfig, match="'thread', 'process'"):
 
-        @pond.task(isolation="process")  # type: ignore[call-overload]
+        @pond.task(isolation="fork")  # type: ignore[call-overload]
         def export() -> None: ...
 
 

@@ -192,6 +192,7 @@ class Millpond(Keeping):
         else those the store knows. Raises UnknownTask when there are none and `queue=` does
         not say where the job goes; otherwise as `task.using(...).enqueue(...)`.
         """
+        _check_name(name)
         spec, decode = self.named(name, payload or {}, options)
         (admission,) = self.submit((spec,), options.get("tx"))
         return JobRef(self, admission, decode)
@@ -200,6 +201,7 @@ class Millpond(Keeping):
         self, name: str, payload: Mapping[str, Any] | None = None, /, **options: Unpack[Options]
     ) -> JobRef[Any]:
         """Do what `enqueue` does, awaited."""
+        _check_name(name)
         tx = options.get("tx")
         # A caller's connection stays in its thread.
         if name in self.registry or tx is not None:
@@ -391,6 +393,18 @@ def _opening(config: StoreConfig, address: str, clock: Clock) -> Opening:
 
 def _shown(config: StoreConfig) -> str:
     return f"<Millpond {shown_url(config.url)}>"
+
+
+def _check_name(name: object) -> None:
+    """Refuse a task in the place of its name."""
+    if isinstance(name, str):
+        return
+    shown = name.name if isinstance(name, Task) else "task"
+    msg = (
+        f"pond.enqueue() takes a task's name and a mapping of its arguments, "
+        f'pond.enqueue("{shown}", {{...}}); with the task at hand write {shown}.enqueue(...)'
+    )
+    raise TypeError(msg)
 
 
 def _absolute(config: StoreConfig) -> str:

@@ -13,6 +13,7 @@ from millpond.config.units import parse_duration
 from millpond.errors import BadConfig
 from millpond.policy.backoff import Backoff
 from millpond.policy.retry import Action, RetryRules
+from millpond.task.foreign import TASK_OPTIONS
 from millpond.task.task import Task
 
 P = ParamSpec("P")
@@ -140,6 +141,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
         if name in _LATER:
             msg = f"{name}={value!r:.200} is not available yet: this version has no {_LATER[name]}"
             raise BadConfig(msg)
+        if name in TASK_OPTIONS:
+            raise BadConfig(f"@pond.task: there is no option {name!r}: {TASK_OPTIONS[name]}")
     refuse_unknown("@pond.task: ", options, _KNOWN)
 
 

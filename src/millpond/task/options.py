@@ -23,6 +23,7 @@ from millpond.config.units import parse_duration
 from millpond.errors import BadConfig, BadPayload, refuse_setting
 from millpond.model import Coalesce, Connection, JobSpec
 from millpond.policy.ordering import check_priority
+from millpond.task.foreign import ENQUEUE_OPTIONS
 from millpond.task.jobs import EPOCH
 
 META_MAX = 16 * 1024
@@ -204,6 +205,8 @@ def _check_together(given: Mapping[str, object]) -> None:
 def _unknown(name: str) -> BadConfig:
     if name in _LATER:
         return BadConfig(f"{name}= is not available yet: this version has no {_LATER[name]}")
+    if name in ENQUEUE_OPTIONS:
+        return BadConfig(f"{name}= is no option of an enqueue: {ENQUEUE_OPTIONS[name]}")
     close = difflib.get_close_matches(name, [*_READERS, "tx"], n=1)
     hint = f"did you mean {close[0]}=?" if close else f"there are {', '.join([*_READERS, 'tx'])}"
     return BadConfig(f"{name}= is no option of an enqueue: {hint}")

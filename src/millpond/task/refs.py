@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from millpond.context import current_context
 from millpond.errors import JobCancelled, JobFailed, JobNotFound
 from millpond.model import Admission, Answer, State
+from millpond.task.foreign import no_such
 from millpond.task.jobs import Job
 
 R = TypeVar("R")
@@ -124,6 +125,19 @@ class JobRef(Generic[R]):
         if job.raw_result is None or self._decode is None:
             return job.result  # type: ignore[no-any-return]
         return self._decode(job.raw_result)  # type: ignore[no-any-return]
+
+    # Hidden from type checkers, which would otherwise accept any name, and an await.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_such(self, "JobRef", name)
+
+        def __await__(self) -> NoReturn:
+            msg = (
+                f"job {self.id} is stored, and enqueue() has returned already: in async code "
+                "write `ref = await task.aenqueue(...)`, and `await ref.await_()` for its result"
+            )
+            raise TypeError(msg)
 
     def __repr__(self) -> str:
         return f"<JobRef {self.id} {self.answer} operation={self.operation_id}>"

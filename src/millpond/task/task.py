@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack
 
 from msgspec.structs import astuple
 
@@ -16,6 +16,7 @@ from millpond.context import Context, current_context
 from millpond.errors import BadPayload
 from millpond.model import Admission, Connection, JobSpec
 from millpond.policy.retry import RetryRules, Verdict, verdict
+from millpond.task.foreign import no_such
 from millpond.task.options import Options, read_options
 from millpond.task.refs import JobRef, Looker
 
@@ -92,6 +93,12 @@ class Bound(Generic[P, R]):
         encoded = encode_json(payload, task=self.task.name, max_bytes=self._most)
         self.task.signature.check(encoded)
         return _make_spec(*self._head, encoded, *self._tail)
+
+    # Hidden from type checkers, which would otherwise accept any name at all.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_such(self, "Bound", name, "task.using(...)")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._given.items())
@@ -203,6 +210,13 @@ class Task(Generic[P, C, R]):
         if value is None:
             return None
         return self.signature.encode_result(value, max_bytes=self.pond.config.max_result)
+
+    # Hidden from type checkers, which would otherwise accept any name at all.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            shown = self.__dict__["settings"].name if "settings" in self.__dict__ else "task"
+            no_such(self, "Task", name, shown)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
