@@ -40,8 +40,9 @@ _PLAIN_EVERY = 20
 def demo(headless: bool, seconds: float | None, as_json: bool) -> None:
     """Make a temporary store with three queues, start two workers, and give them work.
 
-    On the way one of the workers is killed with kill -9 while it holds jobs: they come back
-    when their leases end. On a terminal the demo goes on until Ctrl-C; elsewhere, and with
+    On the way somebody wants a long report, and its worker is killed with kill -9 half-way.
+    What the worker held comes back when the leases end, and the report goes on from the months
+    that were finished. On a terminal the demo goes on until Ctrl-C; elsewhere, and with
     --headless, it ends by itself. Nothing is left behind. Exit code 1 when a job was lost.
     """
     from millpond.demo.story import Story

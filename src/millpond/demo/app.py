@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from calendar import month_name
+from typing import Any
 
 from millpond import Backoff, Context, Millpond
+from millpond.demo import report
 
 SOON = Backoff(base=0.2, cap=1, jitter="none")
 
 LEASE_S = 2.0
 """Short, so that the work of a killed worker comes back while somebody watches."""
 
-REPORT_STEPS = 30
-"""Steps of a tenth of a second: long enough to be killed in."""
+MONTH_S = 0.25
+"""How long a month of a report takes: a year is long enough to be killed in."""
 
 pond = Millpond()
 pond.queue("alerts", order="strict")
@@ -37,10 +40,16 @@ def make_thumbnail(picture: int, *, ctx: Context) -> str:
 
 
 @pond.task(queue="reports", lease=LEASE_S, retry=SOON)
-def build_report(number: int, steps: int = REPORT_STEPS, *, ctx: Context) -> str:
-    """Stand for long work: it tells how far it is, and can be stopped."""
-    for step in range(1, steps + 1):
+def build_report(number: int, months: int, *, ctx: Context) -> dict[str, Any]:
+    """Make a report month by month; a month that an attempt has finished is not made again."""
+    folder = report.REPORTS / str(ctx.job_id)
+    made: dict[str, int] = dict(ctx.remembered or {})
+    for month in range(1, months + 1):
         ctx.check_cancelled()
-        time.sleep(0.1)
-        ctx.progress(step, steps, f"page {step}")
-    return f"report {number}, {steps} pages"
+        if str(month) not in made:
+            report.write_month(folder, number, month, lambda: time.sleep(MONTH_S))
+            made[str(month)] = ctx.attempt
+            ctx.remember(made)
+        ctx.progress(month, months, month_name[month])
+    table = report.put_together(folder, number, range(1, months + 1))
+    return {"file": str(table), "made": made}

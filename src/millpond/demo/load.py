@@ -20,7 +20,7 @@ class Stream:
 STREAMS = (
     Stream("send_alert", 4, "number"),
     Stream("make_thumbnail", 20, "picture"),
-    Stream("build_report", 0.8, "number", (("steps", 5),)),
+    Stream("build_report", 0.8, "number", (("months", 2),)),
 )
 
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from millpond.app import Millpond
 from millpond.config import StoreConfig
+from millpond.demo.crash import Crash, Drama
 from millpond.demo.crew import Crew, Worker
 from millpond.demo.load import Load
 from millpond.model import AttemptOutcome, StatusSnapshot
-from millpond.task.jobs import Job
 
 TURN_S = 0.1
 WORKERS = 2
@@ -44,19 +44,6 @@ class Audience(Protocol):
 
 
 @dataclass(slots=True)
-class Crash:
-    """A worker that was killed with the jobs that it held, and what became of the long one."""
-
-    pid: int
-    job: int
-    held: tuple[int, ...]
-    at: float
-    back_s: float | None = None
-    attempts: int = 0
-    outcome: str = ""
-
-
-@dataclass(slots=True)
 class Summary:
     """What the demo has shown."""
 
@@ -70,26 +57,18 @@ class Summary:
 
     @property
     def good(self) -> bool:
-        """Whether the store lost nothing and the killed job came back."""
-        back = self.crash is None or self.crash.back_s is not None
+        """Whether the store lost nothing, and the killed report came back and is right."""
+        back = self.crash is None or self.crash.good
         return back and not self.problems and not self.unfinished
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON data."""
-        crash = self.crash and {
-            "worker_pid": self.crash.pid,
-            "job": self.crash.job,
-            "held": list(self.crash.held),
-            "first_attempt": self.crash.outcome,
-            "attempts": self.crash.attempts,
-            "back_after_s": self.crash.back_s,
-        }
         return {
             "ok": self.good,
             "seconds": round(self.seconds, 1),
             "queues": self.queues,
             "recovered": self.recovered,
-            "crash": crash,
+            "crash": self.crash and self.crash.to_json(),
             "unfinished": self.unfinished,
             "problems": self.problems,
         }
@@ -109,7 +88,6 @@ class Story:
         self._seconds = seconds
         self._stopped = stopped
         self._load = Load()
-        self._crash: Crash | None = None
         self._lost: set[int] = set()
 
     def run(self) -> Summary:
@@ -117,7 +95,9 @@ class Story:
         with tempfile.TemporaryDirectory(prefix="millpond-demo-") as name:
             url = str(Path(name) / "demo.db")
             with Crew(Path(name), url) as crew, Millpond(config=StoreConfig(url=url)) as pond:
-                return self._play(crew, pond)
+                summary = self._play(crew, pond)
+        self._audience.tell(f"{name} is gone, with the store, the reports and all logs")
+        return summary
 
     def _play(self, crew: Crew, pond: Millpond) -> Summary:
         self._audience.tell(f"a store in {crew.folder}, {WORKERS} workers on three queues")
@@ -125,10 +105,11 @@ class Story:
             crew.start()
         self._wait_for_workers(crew, pond)
         started = time.monotonic()
-        self._work(crew, pond, started)
+        drama = Drama(crew, pond, (self._seconds or 20.0) * CRASH_AFTER)
+        self._work(crew, pond, drama, started)
         if self._stopped():
             self._audience.tell("no more jobs are made; a second Ctrl-C ends at once")
-        return self._end(crew, pond, started)
+        return self._end(crew, pond, drama, started)
 
     def _wait_for_workers(self, crew: Crew, pond: Millpond) -> None:
         deadline = time.monotonic() + READY_S
@@ -138,7 +119,7 @@ class Story:
             crew.bury()
             time.sleep(TURN_S)
 
-    def _work(self, crew: Crew, pond: Millpond, started: float) -> None:
+    def _work(self, crew: Crew, pond: Millpond, drama: Drama, started: float) -> None:
         while not self._stopped():
             elapsed = time.monotonic() - started
             left = None if self._seconds is None else self._seconds - elapsed
@@ -146,7 +127,7 @@ class Story:
                 return
             self._produce(pond, elapsed)
             self._supervise(crew)
-            self._dramatise(crew, pond, elapsed)
+            self._dramatise(crew, drama, elapsed)
             self._audience.see(pond.store.status(), left)
             time.sleep(TURN_S)
 
@@ -166,54 +147,22 @@ class Story:
         fresh = crew.start()
         self._audience.tell(f"worker {worker.pid} is gone; worker {fresh.pid} takes its place")
 
-    def _dramatise(self, crew: Crew, pond: Millpond, elapsed: float) -> None:
-        """Let a long job start, kill its worker, and watch the job come back."""
-        wanted = (self._seconds or 20.0) * CRASH_AFTER
-        if self._crash is None:
-            if elapsed >= wanted:
-                self._begin_crash(crew, pond)
-        elif not self._crash.pid:
-            self._strike(crew, pond, self._crash)
-        elif self._crash.back_s is None:
-            self._watch(pond, self._crash)
+    def _dramatise(self, crew: Crew, drama: Drama, elapsed: float) -> None:
+        killed, said = drama.turn(elapsed)
+        self._tell(said)
+        if killed is not None and drama.crash is not None:
+            self._lost.update(drama.crash.held)
+            self._replace(crew, killed)
 
-    def _begin_crash(self, crew: Crew, pond: Millpond) -> None:  # noqa: ARG002
-        ref = pond.enqueue("build_report", {"number": 0}, priority=0)
-        self._crash = Crash(pid=0, job=ref.id, held=(), at=0.0)
+    def _tell(self, lines: list[str]) -> None:
+        for line in lines:
+            self._audience.tell(line)
 
-    def _strike(self, crew: Crew, pond: Millpond, crash: Crash) -> None:
-        job = pond.get(crash.job)
-        victim = _holder(crew, job)
-        if victim is None or job.progress is None:
-            return
-        held = [each.id for each in pond.jobs(state="running", limit=100) if _on(victim, each)]
-        crash.pid, crash.held, crash.at = victim.pid, tuple(held), time.monotonic()
-        self._lost.update(held)
-        self._audience.tell(
-            f"kill -9 {victim.pid}: the worker dies at page {job.progress.done:g} of report "
-            f"{crash.job}; it held {len(held)} of the running jobs"
-        )
-        crew.kill(victim)
-        self._replace(crew, victim)
-
-    def _watch(self, pond: Millpond, crash: Crash) -> None:
-        job = pond.get(crash.job)
-        history = pond.attempts(crash.job)
-        if not history or not (job.lease or job.final):
-            return
-        crash.back_s = round(time.monotonic() - crash.at, 1)
-        crash.attempts, crash.outcome = job.attempts, history[0].outcome.value
-        where = f" on {job.lease.owner}" if job.lease else ""
-        self._audience.tell(
-            f"report {crash.job} is back after {crash.back_s} s as attempt {job.attempts}{where}; "
-            f"attempt 1 is in its history as {crash.outcome}"
-        )
-
-    def _end(self, crew: Crew, pond: Millpond, started: float) -> Summary:
-        self._finish(crew, pond)
-        summary = Summary(seconds=time.monotonic() - started, crash=self._crash)
-        if self._crash is not None and not self._crash.pid:
-            summary.crash = None
+    def _end(self, crew: Crew, pond: Millpond, drama: Drama, started: float) -> Summary:
+        self._finish(crew, pond, drama)
+        summary = Summary(seconds=time.monotonic() - started)
+        if drama.crash is not None and drama.crash.pid:
+            summary.crash = drama.crash
         summary.stopped_in_order = crew.stop()
         summary.queues = _by_queue(pond.store.status())
         summary.recovered = sum(_came_back(pond, job_id) for job_id in self._lost)
@@ -221,23 +170,16 @@ class Story:
         summary.problems = pond.verify()
         return summary
 
-    def _finish(self, crew: Crew, pond: Millpond) -> None:
+    def _finish(self, crew: Crew, pond: Millpond, drama: Drama) -> None:
         """Let the workers do what is left."""
         deadline = time.monotonic() + FINISH_S
         while pond.status().outstanding and time.monotonic() < deadline:
             self._supervise(crew)
-            if self._crash is not None and self._crash.pid and self._crash.back_s is None:
-                self._watch(pond, self._crash)
+            # On a slow machine the time is over before the worker was to die.
+            self._tell(drama.watch()) if self._stopped() else self._dramatise(crew, drama, 0.0)
             self._audience.see(pond.store.status(), 0.0)
             time.sleep(TURN_S)
-
-
-def _holder(crew: Crew, job: Job) -> Worker | None:
-    return next((worker for worker in crew.workers if _on(worker, job)), None)
-
-
-def _on(worker: Worker, job: Job) -> bool:
-    return job.lease is not None and job.lease.owner.endswith(f":{worker.pid}")
+        self._tell(drama.watch())
 
 
 def _came_back(pond: Millpond, job_id: int) -> bool:
