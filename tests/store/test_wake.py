@@ -16,7 +16,7 @@ from tests.store.kit import LEASE_MS, Bench, Dice, sound, spec, specs
 from millpond.clock import ManualClock
 from millpond.config import StoreConfig
 from millpond.errors import StoreError
-from millpond.model import AttemptOutcome
+from millpond.model import AttemptOutcome, State
 from millpond.store import open_store
 from millpond.store.sqlite.wake import AT_MOST, BEAT
 
@@ -142,6 +142,36 @@ def test_whatever_makes_a_job_ready_is_heard(bench, ears, how):
         assert ear.heard(), "it is due earlier now"
         bench.job(coalesce_key="c")
     assert ear.heard()
+
+
+@pytest.mark.parametrize("how", ["retry", "snooze", "lost"])
+def test_a_job_that_will_be_due_before_all_others_is_heard_of_by_keepers_that_sleep(
+    bench, make, ears, how
+):
+    ear = ears("ear")
+    keeper = bench.keeper()
+    make().keeper(wake=ear.path)
+    bench.put(*specs(2))
+    first, second = keeper.claim(2)
+    later = bench.job(delay_ms=LEASE_MS + 90_000)
+    assert ear.heard()
+
+    def back(claim, delay_ms: int) -> None:
+        if how == "lost":
+            bench.dice.numbers = [1.0]
+            bench.clock.advance(ms=LEASE_MS)
+            assert bench.store.recover(limit=1).result().retried == 1
+        else:
+            outcome = OUT.RETRIED if how == "retry" else OUT.SNOOZED
+            keeper.end(claim, outcome, delay_ms=delay_ms)
+
+    back(first, 50_000)
+    assert bench.state(first.token.job_id) is State.SCHEDULED
+    assert ear.heard()
+    if how != "lost":
+        back(second, 80_000)
+        assert ear.quiet(), "they wake up before it is due, and learn of it then"
+    assert bench.state(later) is State.SCHEDULED
 
 
 def test_a_write_that_fails_beside_it_does_not_silence_a_nudge(bench, ears):

@@ -245,13 +245,22 @@ class _Endings:
             workload = self.tx.names.lanes[lane].workload.id
             self.freed[workload] += len(lot.ids)
             self.freed_bytes[workload] += lot.bytes
+        first = self._falls_due_first()
         for lane, count in self.counts.items():
             self.tx.execute(SQL["count_ended"], {"lane": lane, **_NO_COUNTS, **count})
-            if count["ready"]:
+            if count["ready"] or (first and count["scheduled"]):
                 self.tx.woken.add(self.tx.names.lanes[lane].task_id)
         for workload, jobs in self.freed.items():
             use = {"workload": workload, "jobs": jobs, "bytes": self.freed_bytes[workload]}
             self.tx.execute(SQL["give_capacity"], use)
+
+
+    def _falls_due_first(self) -> bool:
+        """Tell whether one of these is due before all that keepers know: they sleep too long."""
+        if not self.scheduled:
+            return False
+        first = self.tx.execute(SQL["first_due"]).fetchone()[0]
+        return bool(min(self.scheduled)[0] <= first)
 
 
 @lru_cache(maxsize=4096)
