@@ -254,7 +254,6 @@ class _Endings:
             use = {"workload": workload, "jobs": jobs, "bytes": self.freed_bytes[workload]}
             self.tx.execute(SQL["give_capacity"], use)
 
-
     def _falls_due_first(self) -> bool:
         """Tell whether one of these is due before all that keepers know: they sleep too long."""
         if not self.scheduled:
