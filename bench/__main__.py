@@ -17,7 +17,10 @@ from bench.figures import Figure, Skipped
 from bench.sizes import FULL, QUICK, TINY, Sizes
 from bench.stores import sync_seconds
 
-NAMES = ("importing", "enqueue", "e2e", "batch", "pickup", "claim", "crowd", "memory")
+NAMES = (
+    "importing", "enqueue", "e2e", "batch", "pickup", "claim", "crowd", "memory", "history",
+    "purge",
+)  # fmt: skip
 ALL_SIZES = {"full": FULL, "quick": QUICK, "tiny": TINY}
 
 

@@ -24,6 +24,10 @@ class Sizes:
     crowd_s: float
     memory_jobs: int
     imports: int
+    history_rows: int
+    history_runs: int
+    purge_rows: int
+    purge_alone_s: float
 
 
 FULL = Sizes(
@@ -42,6 +46,10 @@ FULL = Sizes(
     crowd_s=60.0,
     memory_jobs=20_000,
     imports=10,
+    history_rows=5_000_000,
+    history_runs=9,
+    purge_rows=500_000,
+    purge_alone_s=20.0,
 )
 
 QUICK = Sizes(
@@ -60,6 +68,10 @@ QUICK = Sizes(
     crowd_s=5.0,
     memory_jobs=3_000,
     imports=5,
+    history_rows=500_000,
+    history_runs=5,
+    purge_rows=50_000,
+    purge_alone_s=5.0,
 )
 
 TINY = Sizes(
@@ -78,4 +90,8 @@ TINY = Sizes(
     crowd_s=0.5,
     memory_jobs=200,
     imports=1,
+    history_rows=2_000,
+    history_runs=1,
+    purge_rows=500,
+    purge_alone_s=0.3,
 )

@@ -22,6 +22,8 @@ FIGURES = {
     "claim": {"claim.1_of_big_64_lanes_p50", "claim.100_64_lanes_to_one_big"},
     "crowd": {"crowd.busy_errors", "crowd.slowest_producer"},
     "memory": {"memory.keeper", "memory.runner"} if LINUX else set(),
+    "history": {"history.jobs", "history.jobs_failed", "history.failures", "history.job"},
+    "purge": {"purge.enqueue_max", "purge.claim_max", "purge.jobs_per_second"},
 }
 
 

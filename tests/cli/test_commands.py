@@ -397,6 +397,15 @@ def test_lists_are_read_in_pages(ask, pond):
     assert second["next_before"] is None
 
 
+def test_a_page_that_holds_the_last_that_fit_leads_no_further(ask, pond):
+    with pond.batch() as batch:
+        for task in ("old", "new", "new"):
+            batch.add_by_name(task, {}, queue="q")
+    page = ask("jobs", "task:new", "--limit", "2")
+    assert [job["id"] for job in page["jobs"]] == [3, 2]
+    assert page["next_before"] is None
+
+
 def test_a_search_that_has_not_seen_everything_says_where_to_go_on(run, pond, monkeypatch):
     monkeypatch.setattr("millpond.store.upkeep.SCAN_ROWS", 3)
     monkeypatch.setattr("millpond.store.sqlite.views.SCAN_ROWS", 3)

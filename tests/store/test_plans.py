@@ -36,6 +36,7 @@ BIG = {
 BOUNDED = {
     "first_due": "scheduled", "any_gate": "gate", "any_memo": "memo", "any_event": "event",
     "failure_groups": "final", "more_failures": "final", "scan_jobs": "job",
+    "newest_final": "final", "find_failed": "final",
 }  # fmt: skip
 """They look at a first row, or at so many in the order of a key."""
 
@@ -50,6 +51,8 @@ CARE = {
 ROW = "USING INTEGER PRIMARY KEY (rowid=?)"
 BY_STATE = "USING COVERING INDEX millpond_final_state"
 PINNED = {
+    "newest_jobs": [f"SEARCH millpond_job {ROW.replace('=', '<')}"],
+    "newest_final": [f"SEARCH millpond_final {BY_STATE} (state=?)", "SCAN (subquery-1)"],
     "first_due": ["SCAN millpond_scheduled"],
     "due_jobs": ["SEARCH s USING PRIMARY KEY (due<?)", f"SEARCH j {ROW}", f"SEARCH a {ROW}"],
     "heads": ["SCAN l USING INDEX millpond_lane_ready", "SEARCH r USING PRIMARY KEY (lane=?)"],

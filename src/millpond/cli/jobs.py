@@ -49,8 +49,9 @@ def jobs(
 
     where = parse(query)
     with at.existing() as pond:
-        found = _find(pond, where, before, limit)
+        found = _find(pond, where, before, limit + 1)
         further = _further(pond, where, before, found, limit)
+    found = found[:limit]
     if as_json:
         print_json({"jobs": [listed(job) for job in found], "next_before": further})
         return
@@ -72,7 +73,7 @@ def _find(pond: Millpond, where: JobFilter, before: int | None, limit: int) -> l
 def _further(
     pond: Millpond, where: JobFilter, before: int | None, found: list[Job], limit: int
 ) -> int | None:
-    """Return where to look on, None when all was seen.
+    """Return where to look on, None when all was seen; `found` has one more than are shown.
 
     A search that no index helps ends after so many rows, whatever it found in them.
     """
@@ -80,9 +81,8 @@ def _further(
     from millpond.store.upkeep import SCAN_ROWS
 
     everything = JobFilter()
-    if len(found) == limit:
-        last = found[-1].id
-        return last if _find(pond, everything, last, 1) else None
+    if len(found) > limit:
+        return found[limit - 1].id
     if where == everything or where.operation_id is not None:
         return None
     newest = _find(pond, everything, before, 1)

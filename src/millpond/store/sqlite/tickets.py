@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 log = logging.getLogger("millpond.store")
 
@@ -77,7 +79,9 @@ class Ticket(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         """Await the answer without holding a thread."""
         if not self._done:
-            loop = asyncio.get_running_loop()
+            from asyncio import get_running_loop
+
+            loop = get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             self.then(lambda: _tell(loop, future))
             yield from future

@@ -151,6 +151,7 @@ def find(
 
 _TOLD_BY_PLACE = frozenset({"state", "queue", "workload", "task", "tenant", "key"})
 _TOLD_BY_FINAL = frozenset({"state", "queue", "task", "reason", "fingerprint"})
+_TOLD_BY_FAILED = _TOLD_BY_FINAL - {"reason"}
 
 
 def _search(execute: Execute, where: JobFilter) -> str:
@@ -161,15 +162,23 @@ def _search(execute: Execute, where: JobFilter) -> str:
     """
     if where.operation_id is not None:
         return "find_operation"
-    if where.state is None:
-        return "scan_jobs"
     asked = {one.name for one in fields(where) if getattr(where, one.name) is not None}
+    if where.state is None:
+        return "scan_jobs" if asked else "newest_jobs"
     if where.state in FINAL_STATES:
-        return "find_final" if asked <= _TOLD_BY_FINAL else "scan_jobs"
+        return _search_final(where.state, asked)
     if not asked <= _TOLD_BY_PLACE:
         return "scan_jobs"
     many = execute(SQL["count_places"], {"state": where.state}).fetchone()[0]
     return "find_placed" if many <= SCAN_ROWS else "scan_jobs"
+
+
+def _search_final(state: State, asked: set[str]) -> str:
+    if state is State.FAILED and asked <= _TOLD_BY_FAILED:
+        return "find_failed"
+    if asked == {"state"}:
+        return "newest_final"
+    return "find_final" if asked <= _TOLD_BY_FINAL else "scan_jobs"
 
 
 def _filters(execute: Execute, where: JobFilter) -> dict[str, Any]:

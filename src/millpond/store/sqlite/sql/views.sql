@@ -54,6 +54,24 @@ SELECT a.job, a.claim, a.number, a.worker, w.host, w.pid, a.claimed_at, a.starte
   LEFT JOIN millpond_traceback b ON b.job = a.job AND b.claim = a.claim
  WHERE a.job = :job ORDER BY a.claim;
 
+-- name: newest_jobs
+SELECT id FROM millpond_job WHERE id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: newest_final
+-- Of one state and nothing besides, the :scan that ended last: the index tells all of it.
+SELECT id FROM (SELECT id FROM millpond_final INDEXED BY millpond_final_state
+    WHERE state = :state AND id < :before ORDER BY finished_at DESC, id DESC LIMIT :scan)
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: find_failed
+-- The :scan that failed last; they lie far apart in their table, and side by side in the index.
+SELECT id FROM (SELECT id, queue, task, fingerprint
+    FROM millpond_final INDEXED BY millpond_final_failed
+    WHERE state = 'failed' AND id < :before ORDER BY finished_at DESC, id DESC LIMIT :scan)
+ WHERE (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+   AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
+ ORDER BY id DESC LIMIT :limit;
+
 -- name: find_final
 -- Of one state, the :scan that ended last.
 SELECT f.id FROM (SELECT id FROM millpond_final INDEXED BY millpond_final_state
