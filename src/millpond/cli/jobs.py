@@ -27,7 +27,6 @@ LOOK_EVERY_S = 0.25
 
 _BODIES = ("payload", "meta", "result")
 _CELL = 60
-_ACTS = {"requeue": "requeued", "cancel": "cancelled"}
 
 
 @click.command()
@@ -164,11 +163,13 @@ def job(at: Place, /, *, job_id: int, follow: bool, reveal: bool, as_json: bool)
     Values in payload, meta and result whose names look like secrets (password, token, …) are
     hidden. With --follow, a line is printed whenever something changes.
     """
+    from millpond.cli.events import as_data
+
     with at.existing() as pond:
         if follow:
             final = _follow(pond, job_id, as_json=as_json)
             end(Code.OK if final.state == "completed" else Code.FAILED)
-        found = pond.get(job_id)
+        found = _get(pond, job_id)
         history = pond.attempts(job_id)
         events = pond.events(job_id)
         late = None if found.lease is None else _late(pond, job_id)
@@ -176,24 +177,33 @@ def job(at: Place, /, *, job_id: int, follow: bool, reveal: bool, as_json: bool)
         told = found.to_json() | {name: _body(found, name, reveal=reveal) for name in _BODIES}
         told["worker_late"] = late
         told["history"] = [attempt.to_json() for attempt in history]
-        told["events"] = [_event(event, reveal=reveal) for event in events]
+        told["events"] = [as_data(event, reveal=reveal) for event in events]
         print_json(told)
     else:
         _show_job(found, history, late, reveal=reveal)
-        _show_events(events)
+        _show_events(events, reveal=reveal)
 
 
-def _event(event: Event, *, reveal: bool) -> dict[str, Any]:
-    shown = event.to_json()
-    return shown if reveal else hidden(shown)
+def _get(pond: Millpond, job_id: int) -> Job:
+    """Return the job; of one that was discarded the error says who did it, and why."""
+    from millpond.cli.events import told
+    from millpond.errors import JobNotFound
+
+    try:
+        return pond.get(job_id)
+    except JobNotFound:
+        for event in pond.events(job_id, what="discard", limit=1):
+            raise JobNotFound(f"there is no job {job_id} any more: {told(event)}") from None
+        raise
 
 
-def _show_events(events: list[Event]) -> None:
+def _show_events(events: list[Event], *, reveal: bool) -> None:
+    from millpond.cli.events import corrected, told
+
     if events:
         click.echo()
     for event in reversed(events):
-        why = f": {event.note}" if event.note else ""
-        say(f"{_ACTS.get(event.what, event.what)} by {event.who or 'nobody'} {ago(event.at)}{why}")
+        say(told(event), *filter(None, [corrected(event, reveal=reveal)]))
 
 
 def _body(job: Job, name: str, *, reveal: bool) -> Any:

@@ -88,9 +88,13 @@ def _arguments(payload: str) -> dict[str, Any]:
     from millpond.errors import BadPayload
 
     text: str | bytes = payload if payload != "-" else sys.stdin.buffer.read(_UNREAD)
-    found = msgspec.json.decode(parse_json(text, _UNREAD, task="--payload"))
+    form = """give the arguments as one JSON object, such as '{"to": "ann@example.org"}'"""
+    try:
+        found = msgspec.json.decode(parse_json(text, _UNREAD, task="--payload"))
+    except BadPayload as error:
+        raise BadPayload(f"{error}; {form}") from None
     if not isinstance(found, dict):
-        raise BadPayload("--payload: give the arguments as one JSON object")
+        raise BadPayload(f"--payload: {form}")
     return found
 
 

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "retry": ("review:retry", "Put final jobs back."),
     "discard": ("review:discard", "Delete final jobs."),
     "cancel": ("review:cancel", "Cancel jobs."),
+    "events": ("events:events", "Show what people did, and why."),
     "queues": ("act:queues", "List queues, pause or resume one."),
     "workers": ("status:workers", "List workers."),
     "doctor": ("care:doctor", "Look for what is wrong, each finding with its cure."),
