@@ -96,9 +96,11 @@ class _Traffic:
             raise self.failed[0]
 
     def _go_on(self, step: Callable[[], None]) -> None:
+        due = time.monotonic()
         try:
-            while not self.stop.wait(EVERY_S):
+            while not self.stop.wait(max(due - time.monotonic(), 0)):
                 step()
+                due += EVERY_S
         except BaseException as error:  # noqa: BLE001  raised where the figures are made
             self.failed.append(error)
 
