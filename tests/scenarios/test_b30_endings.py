@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 import pytest
-from tests.scenarios.mill import Mill, soak, until
+from tests.scenarios.mill import Mill, Worker, soak, until
 
 APP = """
 MORE = {}
@@ -106,6 +106,19 @@ async def good() -> None:
 """
 
 
+OWN = APP.replace("**FAST", "**OWN").replace("MORE = {}", 'OWN = {**FAST, "isolation": "process"}')
+"""The same handlers, each in a process of its own."""
+
+Form = int | str
+
+
+def started(mill: Mill, form: Form, task: str, **settings: Any) -> tuple[Any, Worker]:
+    """Enqueue a job, and start a worker in this form: how many runners, or one for each job."""
+    mill.write(OWN if form == "own" else APP)
+    ref = mill.one(task)
+    return ref, mill.worker(processes=1 if form == "own" else form, **settings).ready()
+
+
 def still_works(mill: Mill, worker: Any) -> None:
     """See that the worker, and the very process of its runner, live on."""
     mill.becomes(mill.one("good"), "completed")
@@ -118,15 +131,16 @@ def still_works(mill: Mill, worker: Any) -> None:
     [
         *((task, 1) for task in ("waits", "cleans_up", "group", "checks", "looks")),
         ("waits", 0),
+        ("waits", "own"),
+        ("checks", "own"),
+        *(soak(task, "own") for task in ("cleans_up", "group", "looks")),
         *(soak(task, 0) for task in ("cleans_up", "group", "checks", "looks")),
     ],
 )
 def test_b30_a_a_cancelled_job_is_told_and_ends_as_cancelled(
-    mill: Mill, task: str, form: int
+    mill: Mill, task: str, form: Form
 ) -> None:
-    mill.write(APP)
-    ref = mill.one(task)
-    worker = mill.worker(processes=form).ready()
+    ref, worker = started(mill, form, task)
     mill.noted("start")
     assert mill.pond.cancel(ref.id, by="ops") == "running"
     mill.becomes(ref, "cancelled", within=5)
@@ -164,16 +178,16 @@ def test_b30_a_a_job_that_waits_is_cancelled_without_a_worker(mill: Mill) -> Non
     [
         ("short_waits", 1),
         ("short_checks", 1),
+        ("short_waits", "own"),
+        ("short_checks", "own"),
         soak("short_waits", 0),
         soak("short_checks", 0),
     ],
 )
 def test_b30_b_a_time_out_is_an_attempt_that_timed_out_and_is_tried_again(
-    mill: Mill, task: str, form: int
+    mill: Mill, task: str, form: Form
 ) -> None:
-    mill.write(APP)
-    ref = mill.one(task)
-    worker = mill.worker(processes=form).ready()
+    ref, worker = started(mill, form, task)
     job = mill.becomes(ref, "failed", within=15)
     assert mill.outcomes(ref) == [("timed_out", n) for n in (1, 2, 3)]
     assert "3 of 3" in str(job.reason)
@@ -189,16 +203,17 @@ def test_b30_b_a_time_out_is_an_attempt_that_timed_out_and_is_tried_again(
     [
         *((task, 1) for task in ("waits", "cleans_up", "checks")),
         ("checks", 0),
+        ("waits", "own"),
+        ("checks", "own"),
+        *(soak(task, "own") for task in ("cleans_up", "group", "looks")),
         *(soak(task, 1) for task in ("group", "looks")),
         *(soak(task, 0) for task in ("waits", "cleans_up", "group", "looks")),
     ],
 )
 def test_b30_c_a_shutdown_gives_the_job_back_without_an_attempt(
-    mill: Mill, task: str, form: int
+    mill: Mill, task: str, form: Form
 ) -> None:
-    mill.write(APP)
-    ref = mill.one(task)
-    worker = mill.worker(processes=form, drain="100ms").ready()
+    ref, worker = started(mill, form, task, drain="100ms")
     mill.noted("start")
     assert worker.stop(signal.SIGTERM, within=10) == 0
     job = mill.job(ref)
@@ -233,8 +248,9 @@ def test_b30_d_what_a_handler_cancels_itself_is_its_own_failure(mill: Mill) -> N
     until(lambda: mill.job(beside).final)
 
 
-def test_b30_the_four_outcomes_differ(mill: Mill) -> None:
-    mill.write(APP)
+@pytest.mark.parametrize("text", [APP, OWN], ids=["threads", "own"])
+def test_b30_the_four_outcomes_differ(mill: Mill, text: str) -> None:
+    mill.write(text)
     cancelled, timed_out = mill.one("waits"), mill.one("short_waits", max_attempts=1)
     failed, released = mill.one("own_doing", "a sub-task"), mill.one("waits")
     worker = mill.worker(drain="100ms", concurrency=8).ready()

@@ -201,3 +201,26 @@ def test_the_memory_link_hands_frames_on_as_they_are() -> None:
     link.close()
     link.send(Quit())
     assert len(got) == 1
+
+
+@given(st.lists(to_keeper, min_size=1, max_size=20))
+def test_a_prompt_runner_has_told_the_keeper_when_it_goes_on(frames: list[ToKeeper]) -> None:
+    ours, theirs = socket_pair()
+    keeper, runner = PipeLink(ours), RunnerPipe(theirs, lambda: None, prompt=True)
+    for frame in frames:
+        runner.answer(frame)
+        assert fields(keeper.receive()) == fields([frame])
+    runner.finish(WAIT_S)
+    assert keeper.receive() == []
+    assert keeper.ended
+    keeper.close()
+
+
+def test_a_prompt_runner_without_keeper_is_told_so() -> None:
+    ours, theirs = socket_pair()
+    gone: list[bool] = []
+    runner = RunnerPipe(theirs, lambda: gone.append(True), prompt=True)
+    ours.close()
+    runner.answer(Dropped([1]))
+    assert gone == [True]
+    runner.finish(WAIT_S)

@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="millpond.worker.child")
     parser.add_argument("--link", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--solo", action="store_true")
     parser.add_argument("--log-format", default=None)
     parser.add_argument("--log-level", default=None)
     parser.add_argument("app")
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     link.set_inheritable(False)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=link.close)
-    pipe = RunnerPipe(link, _vanish)
+    pipe = RunnerPipe(link, _vanish, prompt=given.solo)
     return serve(given.app, pipe)
 
 

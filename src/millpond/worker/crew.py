@@ -24,8 +24,8 @@ class Handle(Protocol):
         ...
 
     @property
-    def peak_kib(self) -> int | None:
-        """The most memory it had, in KiB, once it has ended and where that is known."""
+    def memory(self) -> str | None:
+        """What memory may have to do with its end by SIGKILL, in words, once it has ended."""
         ...
 
     def poll(self) -> int | None:

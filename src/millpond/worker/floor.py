@@ -226,7 +226,7 @@ class Floor:
     def buried(self, member: Member, code: int) -> None:
         """Settle what a runner held that is gone."""
         shared = self._shared
-        how, number = how_it_ended(code, member.handle.peak_kib)
+        how, number = how_it_ended(code, member.handle.memory)
         now = shared.clock.now()
         unstarted = []
         for held in list(member.fed.values()):

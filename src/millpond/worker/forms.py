@@ -16,6 +16,7 @@ from millpond.worker.crew import Handle
 from millpond.worker.frames import Broken
 from millpond.worker.host import Host
 from millpond.worker.link import Link, MemoryLink, PipeLink, socket_pair
+from millpond.worker.memory import Cgroup, peak_bytes
 from millpond.worker.runner import Runner
 from millpond.worker.shared import WorkerFailed
 
@@ -47,6 +48,7 @@ class ProcessForm:
     def __init__(self, app: str, log: LogConfig | None = None) -> None:
         self._app = app
         self._log = [] if log is None else ["--log-format", log.format, "--log-level", log.level]
+        self._cgroup = Cgroup()
 
     def start(self, *, leader: bool = False) -> ProcessHandle:
         """Start a process with its end of the link and this process's standard streams."""
@@ -54,7 +56,9 @@ class ProcessForm:
         with theirs:
             command = [
                 sys.executable, "-m", "millpond.worker.child",
-                "--link", str(theirs.fileno()), "--parent", str(os.getpid()), *self._log, self._app,
+                "--link", str(theirs.fileno()), "--parent", str(os.getpid()),
+                # What such a runner is about to do may end it: what it has done must be told.
+                *(["--solo"] if leader else []), *self._log, self._app,
             ]  # fmt: skip
             try:
                 process = subprocess.Popen(
@@ -67,20 +71,25 @@ class ProcessForm:
             except OSError as error:
                 ours.close()
                 raise WorkerFailed(f"no runner can be started: {error}") from error
-        return ProcessHandle(process, PipeLink(ours), leader=leader)
+        return ProcessHandle(process, PipeLink(ours), self._cgroup, leader=leader)
 
 
 class ProcessHandle:
     """A runner process."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], link: PipeLink, *, leader: bool = False
+        self,
+        process: subprocess.Popen[bytes],
+        link: PipeLink,
+        cgroup: Cgroup,
+        *,
+        leader: bool = False,
     ) -> None:
         self.process = process
         self.link: Link = link
         self._leader = leader
-        self.peak_kib: int | None = None
-        """The most memory that it had, known once it is reaped."""
+        self._cgroup = cgroup
+        self.memory: str | None = None
 
     def poll(self) -> int | None:
         """Reap the process if it has ended; what a leader has started ends with it."""
@@ -93,7 +102,8 @@ class ProcessHandle:
                 return process.poll()
             if pid:
                 process.returncode = os.waitstatus_to_exitcode(status)
-                self.peak_kib = usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1)
+                if process.returncode == -signal.SIGKILL:
+                    self.memory = self._cgroup.why(peak_bytes(usage))
                 self._end_group()
         return process.returncode
 
@@ -151,7 +161,7 @@ class ThreadHandle:
         self._runner = runner
         self.link: Link = link
 
-    peak_kib: int | None = None
+    memory: str | None = None
 
     def poll(self) -> int | None:
         """Threads do not end without the process."""

@@ -165,21 +165,32 @@ class RunnerPipe:
 
     The sender takes all that waits at once, so batches form while it is busy and a lone
     outcome is sent at once. `broken` is called when nothing can be sent any more.
+
+    When it is `prompt`, `answer` sends by itself and returns when the keeper surely gets the
+    frame, even if this process dies in the next moment.
     """
 
-    def __init__(self, sock: socket.socket, broken: Callable[[], None]) -> None:
+    def __init__(
+        self, sock: socket.socket, broken: Callable[[], None], *, prompt: bool = False
+    ) -> None:
         sock.setblocking(True)
         self._sock = sock
         self._broken = broken
         self._waiting: list[ToKeeper] = []
         self._news = threading.Condition()
         self._closing = False
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._prompt = prompt
         self._sender = threading.Thread(target=self._send, name="millpond-link", daemon=True)
-        self._sender.start()
+        if not prompt:
+            self._sender.start()
 
     def answer(self, frame: ToKeeper) -> None:
         """Send a frame to the keeper, from any thread; order is kept."""
         with self._news:
+            if self._prompt:
+                self._guarded(lambda: self._transmit([frame]))
+                return
             self._waiting.append(frame)
             if len(self._waiting) == 1:
                 self._news.notify()
@@ -200,15 +211,24 @@ class RunnerPipe:
         with self._news:
             self._closing = True
             self._news.notify()
-        self._sender.join(timeout)
+        if not self._prompt:
+            self._sender.join(timeout)
         self._sock.close()
 
     def _send(self) -> None:
-        encode = msgspec.msgpack.Encoder().encode
+        self._guarded(self._send_all)
+
+    def _send_all(self) -> None:
+        while batch := self._take():
+            self._transmit(batch)
+
+    def _transmit(self, batch: list[ToKeeper]) -> None:
+        body = self._encode(batch)
+        self._sock.sendall(_LENGTH.pack(len(body)) + body)
+
+    def _guarded(self, send: Callable[[], None]) -> None:
         try:
-            while batch := self._take():
-                body = encode(batch)
-                self._sock.sendall(_LENGTH.pack(len(body)) + body)
+            send()
         except OSError:
             self._broken()
         except BaseException:  # noqa: BLE001  reported, and the process ends

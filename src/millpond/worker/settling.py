@@ -142,11 +142,10 @@ def returned_unheard(mark: Mark, claim: Claim, delay: int, now: int) -> Settleme
     )
 
 
-def how_it_ended(returncode: int, peak_kib: int | None = None) -> tuple[str, int | None]:
+def how_it_ended(returncode: int, memory: str | None = None) -> tuple[str, int | None]:
     """Say how a runner's process ended, by which signal, and with how much memory if killed."""
-    if returncode == -signal.SIGKILL and peak_kib:
-        said = f"runner killed by signal 9 (SIGKILL); it had up to {peak_kib / 1024:.0f} MiB: "
-        return f"{said}out of memory, unless somebody killed it", 9
+    if returncode == -signal.SIGKILL and memory is not None:
+        return f"runner killed by signal 9 (SIGKILL); {memory}", 9
     if returncode >= 0:
         return f"runner exited with code {returncode}", None
     try:

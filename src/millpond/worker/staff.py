@@ -167,7 +167,7 @@ class Staff:
 
     def bury(self, member: Member, code: int) -> None:
         """Plan the successor of a member that has died by itself."""
-        how, _ = how_it_ended(code, member.handle.peak_kib)
+        how, _ = how_it_ended(code, member.handle.memory)
         now = time.monotonic()
         if member.greeted and member.solo is not None:
             self._start_failures = 0

@@ -27,10 +27,20 @@ def describe(error: BaseException, task: str) -> Trouble:
     trace = _handlers_part(_trace_of(error))
     return Trouble(
         type=kind,
-        message=message,
+        message=_with_memory(message) if isinstance(error, MemoryError) else message,
         traceback=bounded_traceback(_printed(error, trace)),
         fingerprint=fingerprint(task, kind, message, _innermost(trace)),
     )
+
+
+def _with_memory(message: str) -> str:
+    try:
+        from millpond.worker.memory import own_peak
+
+        return f"{message or 'out of memory'} (the process had {own_peak()})"
+    except (MemoryError, OSError, ImportError):
+        # What is left is too little to say so.
+        return message
 
 
 def type_name(error: BaseException) -> str:
