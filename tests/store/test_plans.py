@@ -257,6 +257,12 @@ def test_no_statement_reads_a_growing_table_from_end_to_end(any_store: Built):
     assert guilty == {}
 
 
+def test_a_list_ends_with_the_last_row_wanted_and_sorts_nothing(any_store: Built):
+    plan = explain(any_store.conn.execute, "scan_jobs")
+    assert [step for step in plan if step.startswith("CO-ROUTINE")], plan
+    assert not [step for step in plan if re.search("MATERIALIZE|TEMP B-TREE", step)], plan
+
+
 def test_hot_statements_sort_nothing(any_store: Built):
     sorting = [
         name

@@ -86,15 +86,24 @@ def test_every_filter_narrows(
     assert {row.id for row in bench.store.find(where)} == {zoo[name] for name in names}
 
 
-@pytest.mark.parametrize("state", [None, State.READY, State.RUNNING, State.COMPLETED])
+@pytest.mark.parametrize(
+    "where",
+    [
+        JobFilter(),
+        JobFilter(state=State.READY),
+        JobFilter(state=State.RUNNING),
+        JobFilter(state=State.COMPLETED),
+        JobFilter(task="mail"),
+        JobFilter(task="mail", state=State.COMPLETED, created_after=1),
+    ],
+)
 @pytest.mark.parametrize("page", [1, 3, 100])
-def test_pages_join_without_gap_or_overlap(bench: Bench, state: State | None, page: int):
+def test_pages_join_without_gap_or_overlap(bench: Bench, where: JobFilter, page: int):
     keeper = bench.keeper()
     bench.put(*specs(21))
     for at, claim in enumerate(keeper.claim(14)):
         if at % 2:
             keeper.complete(claim)
-    where = JobFilter(state=state)
     whole = [row.id for row in bench.store.find(where)]
     assert len(whole) in {7, 21}
     found: list[JobId] = []

@@ -104,10 +104,11 @@ SELECT j.id FROM (
  ORDER BY j.id DESC LIMIT :limit;
 
 -- name: scan_jobs
--- Newest first, at most :scan rows looked at.
+-- Newest first, at most :scan rows looked at. They come in the order of the inner query, which the
+-- CROSS JOINs keep, so that it ends with the last row wanted: an ORDER BY would wait for all.
 SELECT j.id FROM (SELECT id, lane, tenant, key, operation_id, created_at FROM millpond_job
     WHERE id < :before ORDER BY id DESC LIMIT :scan) j
-  JOIN millpond_lane l ON l.id = j.lane
+  CROSS JOIN millpond_lane l ON l.id = j.lane
   LEFT JOIN millpond_final f ON f.id = j.id
  WHERE (:queue IS NULL OR l.queue = :queue)
    AND (:workload IS NULL OR l.workload IN (SELECT id FROM millpond_workload WHERE name = :workload))
@@ -138,7 +139,7 @@ SELECT j.id FROM (SELECT id, lane, tenant, key, operation_id, created_at FROM mi
             LEFT JOIN millpond_again a ON a.id = x.id
             JOIN millpond_scheduled s ON s.due = coalesce(a.due, x.first_due) AND s.id = x.id
             WHERE x.id = j.id)))
- ORDER BY j.id DESC LIMIT :limit;
+ LIMIT :limit;
 
 -- name: find_operation
 SELECT j.id FROM millpond_job j LEFT JOIN millpond_final f ON f.id = j.id
