@@ -39,7 +39,8 @@ class JobRef(Generic[R]):
     """What `enqueue` returns: the job's id, and how it was answered.
 
     `answer` is "admitted" for a new job, "duplicate" when its key names a job that is there
-    already, "coalesced" when it was merged into a waiting one; id and operation id are then
+    already (which keeps its own arguments, whatever was given now), "coalesced" when it was
+    merged into a waiting one; id and operation id are then
     that job's. The ref checks both: an id handed out inside a caller's transaction that
     rolled back goes to another job, and that one is never shown here.
     """
