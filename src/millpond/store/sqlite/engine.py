@@ -494,7 +494,7 @@ class SqliteStore(DutyPart, ReviewPart, RetentionPart, CopiesPart, Session):
 
     def set_gate(self, kind: str, ref: str, limit: int | None) -> Ticket[None]:
         """Set how many jobs of one limit key or tenant may run at once."""
-        return self._write(lambda tx: gates.declare(tx, gates.named(tx, kind, ref), limit))
+        return self._write(lambda tx: gates.keep(tx, gates.named(tx, kind, ref), limit))
 
     def reconcile(self, *, repair: bool = False) -> Ticket[list[Drift]]:
         """Recount under the write lock, mend when asked."""

@@ -68,6 +68,12 @@ def declare(tx: Context, gate: Gate, limit: int | None) -> None:
     bring_back_fitting(tx, gate)
 
 
+def keep(tx: Context, gate: Gate, limit: int | None) -> None:
+    """Do what `declare` does for people, whose limit stands whether there are jobs or not."""
+    declare(tx, gate, limit)
+    tx.execute(SQL["keep_gate"], {"kind": gate[0], "ref": gate[1]})
+
+
 def occupy(tx: Context, gates: Iterable[Gate]) -> None:
     """Count claimed jobs against the limits that exist; a later one counts for itself."""
     for (kind, ref), by in Counter(gates).items():

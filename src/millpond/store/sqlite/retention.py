@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from millpond.store.sqlite import care
 from millpond.store.sqlite.named import SQL
 from millpond.store.sqlite.names import Context
 from millpond.store.sqlite.part import Part, timed
+from millpond.store.sqlite.sweep import Sweep
 from millpond.store.sqlite.tickets import Ticket
 
 EVENTS_MS = 365 * 86_400_000
@@ -44,22 +46,23 @@ def count_past(execute: Execute, now: int, windows: Windows) -> dict[State, int]
     return counts
 
 
-def purge(tx: Context, windows: Windows, limit: int) -> tuple[int, bool]:
+def purge(tx: Context, sweep: Sweep, windows: Windows, limit: int) -> tuple[int, bool]:
     """Delete jobs past their window, and what expired; return how many, and whether to go on."""
     refs = past(tx.execute, tx.now, windows, limit)
     if refs:
         delete_jobs(tx, [ref.id for ref in refs])
-    expired = purge_expired(tx, limit)
+    expired = purge_expired(tx, sweep, limit)
     if windows:
         care.forget_workers(tx, max(windows.values()))
     return len(refs), expired or len(refs) >= limit
 
 
-def purge_expired(tx: Context, limit: int) -> bool:
-    """Delete expired keys and results and old events; tell whether there may be more."""
+def purge_expired(tx: Context, sweep: Sweep, limit: int) -> bool:
+    """Delete expired keys and results, old events and idle limits; tell whether to go on."""
     key = {"now": tx.now, "before": tx.now - EVENTS_MS, "limit": limit}
     names = ("purge_dedup", "purge_results", "purge_events")
-    return max(int(tx.execute(SQL[name], key).rowcount) for name in names) >= limit
+    full = max(int(tx.execute(SQL[name], key).rowcount) for name in names) >= limit
+    return sweep.step(tx, limit) or full
 
 
 def delete_jobs(tx: Context, ids: Collection[int]) -> None:
@@ -90,6 +93,10 @@ def delete_unchanged(tx: Context, refs: Sequence[Ref]) -> bool:
 class RetentionPart(Part):
     """The engine's methods for retention; see `millpond.store.protocol` for what each promises."""
 
+    @cached_property
+    def _sweep(self) -> Sweep:
+        return Sweep()
+
     def purge(
         self, *, completed_ms: int, failed_ms: int, cancelled_ms: int, limit: int
     ) -> Ticket[Purged]:
@@ -99,11 +106,11 @@ class RetentionPart(Part):
             State.FAILED: failed_ms,
             State.CANCELLED: cancelled_ms,
         }
-        return self._purge(lambda tx: purge(tx, windows, limit))
+        return self._purge(lambda tx: purge(tx, self._sweep, windows, limit))
 
     def purge_expired(self, limit: int) -> Ticket[Purged]:
-        """Delete expired keys and results, and old events, but no job."""
-        return self._purge(lambda tx: (0, purge_expired(tx, limit)))
+        """Delete expired keys and results, old events and limits without jobs, but no job."""
+        return self._purge(lambda tx: (0, purge_expired(tx, self._sweep, limit)))
 
     def _purge(self, run: Callable[[Context], tuple[int, bool]]) -> Ticket[Purged]:
         measured = timed(run)

@@ -200,6 +200,8 @@ CREATE TABLE millpond_job (
   first_attempts INTEGER CHECK (first_attempts >= 1)   -- max_attempts before a requeue raised it
 ) STRICT;
 CREATE INDEX millpond_job_operation ON millpond_job (operation_id);
+-- Tells when a limit has no job left; costs nothing for jobs without one.
+CREATE INDEX millpond_job_limit ON millpond_job (limit_key) WHERE limit_key IS NOT NULL;
 
 -- What changed since the job was accepted, once a claim was charged.
 CREATE TABLE millpond_again (
@@ -242,6 +244,7 @@ CREATE TABLE millpond_gate (
   n INTEGER NOT NULL DEFAULT 0 CHECK (n >= 0),       -- running jobs that count against it
   max INTEGER CHECK (max >= 0),                      -- the limit in force; NULL is none
   override INTEGER,
+  kept INTEGER NOT NULL DEFAULT 0 CHECK (kept IN (0, 1)),   -- set by people: stays without jobs
   PRIMARY KEY (kind, ref)
 ) STRICT, WITHOUT ROWID;
 
