@@ -21,9 +21,16 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 @pytest.fixture(autouse=True)
 def _log_of_its_own() -> Iterator[None]:
-    """Give millpond's logger back as it was: commands run in a test set it up for themselves."""
-    logger = logging.getLogger("millpond")
-    before = logger.propagate, logger.level, list(logger.handlers)
+    """Start and end with millpond's logger as a library leaves it: commands set it up anew.
+
+    Before the test too: what a fixture of a whole module has set up is there before this one.
+    """
+    _leave_alone(logging.getLogger("millpond"))
     yield
-    logger.propagate, logger.handlers = before[0], before[2]
-    logger.setLevel(before[1])
+    _leave_alone(logging.getLogger("millpond"))
+
+
+def _leave_alone(logger: logging.Logger) -> None:
+    logger.propagate = True
+    logger.handlers = [each for each in logger.handlers if isinstance(each, logging.NullHandler)]
+    logger.setLevel(logging.NOTSET)
