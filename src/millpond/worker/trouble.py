@@ -27,7 +27,8 @@ def describe(error: BaseException, task: str) -> Trouble:
     trace = _handlers_part(_trace_of(error))
     return Trouble(
         type=kind,
-        message=_with_memory(message) if isinstance(error, MemoryError) else message,
+        # Asked of the type: an exception may have a `__class__` of its own that raises.
+        message=_with_memory(message) if issubclass(type(error), MemoryError) else message,
         traceback=bounded_traceback(_printed(error, trace)),
         fingerprint=fingerprint(task, kind, message, _innermost(trace)),
     )
