@@ -25,12 +25,16 @@ def _log_of_its_own() -> Iterator[None]:
 
     Before the test too: what a fixture of a whole module has set up is there before this one.
     """
-    _leave_alone(logging.getLogger("millpond"))
+    _leave_alone()
     yield
-    _leave_alone(logging.getLogger("millpond"))
+    _leave_alone()
 
 
-def _leave_alone(logger: logging.Logger) -> None:
-    logger.propagate = True
-    logger.handlers = [each for each in logger.handlers if isinstance(each, logging.NullHandler)]
-    logger.setLevel(logging.NOTSET)
+def _leave_alone() -> None:
+    known = logging.root.manager.loggerDict
+    for name in [each for each in known if each.partition(".")[0] == "millpond"]:
+        logger = logging.getLogger(name)
+        logger.propagate, logger.disabled = True, False
+        kept = [each for each in logger.handlers if isinstance(each, logging.NullHandler)]
+        logger.handlers = kept
+        logger.setLevel(logging.NOTSET)
