@@ -52,16 +52,26 @@ class Riot:
         )
 
     def run(self, seconds: float, pause: tuple[float, float] = (0.1, 0.5)) -> Outcome:
-        """Kill and restart for so long, then kill everybody and read the logs."""
+        """Kill and restart for so long, then kill everybody and read the logs.
+
+        On a machine that has too much to do it goes on, for a minute at most and with longer
+        lives, until something has happened that can be counted.
+        """
         wait = threading.Event()
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            wait.wait(self._roll.uniform(*pause))
+        began = time.monotonic()
+        while (lasts := time.monotonic() - began) < seconds or (lasts < 60 and self._little()):
+            wait.wait(self._roll.uniform(*pause) * (1 if lasts < seconds else 8))
             self._kill(self._roll.randrange(len(self._running)), restart=True)
         for at in range(len(self._running)):
             self._kill(at, restart=False)
         self._read_logs()
         return self.outcome
+
+    def _little(self) -> bool:
+        """Whether hardly anything was accepted, or completed where there are workers."""
+        logs = "".join(log.read_text() for log in self._folder.glob("*.log"))
+        workers = "worker" in self._places
+        return logs.count("accepted ") < 150 or (workers and logs.count("completed ") < 50)
 
     def _kill(self, at: int, *, restart: bool) -> None:
         process = self._running[at]

@@ -101,9 +101,9 @@ class Worker:
         return [line for line in self.lines if line.get("event") == name]
 
     def ready(self) -> Worker:
-        """Wait until it is registered."""
+        """Wait until it is registered. Its first job may have killed it since."""
         until(lambda: self.events("worker_started") or self.process.poll() is not None)
-        assert self.process.poll() is None, self.said
+        assert self.events("worker_started"), self.said
         return self
 
     def runners(self) -> list[int]:
